@@ -1,0 +1,153 @@
+"""Settings: defaults, reading, refusals, secrets."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from cronless_dagster.scheduling.errors import CronlessError
+from cronless_dagster.settings import Settings, SettingsError, variable_of, without_password
+
+SECRET = "postgresql://app:s3cr3t@db.example/cronless"
+
+
+def test_an_empty_environment_gives_the_defaults() -> None:
+    """Nothing has to be set."""
+    settings = Settings.from_env({"CRONLESS_HOME": "", "HOME": "/nowhere"})
+    assert settings == Settings()
+    assert settings.database_url is None
+    assert settings.home == Path(".cronless")
+    assert (settings.history_days, settings.tick_seconds, settings.statement_timeout_ms) == (30, 20, 15_000)
+    assert settings.max_payload_bytes == 65_536
+
+
+def test_every_setting_is_read_from_its_variable() -> None:
+    """Each variable reaches its own field and no other."""
+    values: dict[str, tuple[str, object]] = {
+        "database_url": (SECRET, SECRET),
+        "job_types": ("app.jobs, app.more_jobs", ("app.jobs", "app.more_jobs")),
+        "home": ("/var/lib/app", Path("/var/lib/app")),
+        "dagster_url": ("https://dagster.example/", "https://dagster.example"),
+        "history_days": ("7", 7),
+        "tick_seconds": ("30", 30),
+        "statement_timeout_ms": ("5000", 5_000),
+        "max_payload_bytes": ("1024", 1_024),
+        "sensor_timeout_seconds": ("120", 120),
+    }
+    assert values.keys() == {item.name for item in fields(Settings)}
+    settings = Settings.from_env({variable_of(name): text for name, (text, _) in values.items()})
+    assert {name: getattr(settings, name) for name in values} == {
+        name: value for name, (_, value) in values.items()
+    }
+
+
+def test_every_setting_says_what_it_means() -> None:
+    """A setting without a meaning can't be documented, and a number without a unit can't be used."""
+    for item in fields(Settings):
+        assert item.metadata["meaning"], item.name
+        assert item.metadata["unit"] or not isinstance(item.default, int), item.name
+
+
+@pytest.mark.parametrize(
+    ("variable", "text"),
+    [
+        ("CRONLESS_HISTORY_DAYS", "0"),
+        ("CRONLESS_HISTORY_DAYS", "-1"),
+        ("CRONLESS_HISTORY_DAYS", "a month"),
+        ("CRONLESS_HISTORY_DAYS", "1_0"),
+        ("CRONLESS_HISTORY_DAYS", "٣٠"),
+        ("CRONLESS_HISTORY_DAYS", "9" * 5_000),
+        ("CRONLESS_TICK_SECONDS", "1.5"),
+        ("CRONLESS_DATABASE_URL", "mysql://app@db/cronless"),
+        ("CRONLESS_DATABASE_URL", "postgresql://db.example"),
+        ("CRONLESS_DATABASE_URL", "postgresql://db.example:port/cronless"),
+        ("CRONLESS_DATABASE_URL", "postgresql://[db/cronless"),
+        ("CRONLESS_DAGSTER_URL", "localhost:3000"),
+        ("CRONLESS_JOB_TYPES", "app/jobs.py"),
+        ("CRONLESS_HOME", "a\0b"),
+    ],
+)
+def test_a_bad_value_is_refused_by_the_name_of_its_variable(variable: str, text: str) -> None:
+    """The message says which variable is meant, in one line."""
+    with pytest.raises(SettingsError, match=variable) as caught:
+        Settings.from_env({variable: text})
+    assert "\n" not in str(caught.value)
+    assert isinstance(caught.value, CronlessError)
+
+
+def test_a_statement_may_not_outlast_its_tick() -> None:
+    """The two limits are checked against each other."""
+    with pytest.raises(
+        SettingsError, match=r"CRONLESS_STATEMENT_TIMEOUT_MS is 15000.*CRONLESS_TICK_SECONDS=10"
+    ):
+        Settings.from_env({"CRONLESS_TICK_SECONDS": "10"})
+
+
+def test_a_tick_may_not_outlast_dagsters_patience() -> None:
+    """A sensor that is cut off commits a claim whose hand-over is lost."""
+    with pytest.raises(SettingsError, match="DAGSTER_SENSOR_GRPC_TIMEOUT_SECONDS"):
+        Settings.from_env({"CRONLESS_TICK_SECONDS": "50"})
+    Settings.from_env({"CRONLESS_TICK_SECONDS": "50", "DAGSTER_SENSOR_GRPC_TIMEOUT_SECONDS": "90"})
+
+
+def test_a_misspelt_name_is_refused() -> None:
+    """A setting that silently isn't applied is worse than an error."""
+    with pytest.raises(
+        SettingsError, match="CRONLESS_DATABSE_URL is no setting: did you mean CRONLESS_DATABASE_URL"
+    ):
+        Settings.from_env({"CRONLESS_DATABSE_URL": SECRET})
+    Settings.from_env({"CRONLESS_SOMETHING_ELSE": "1"})
+
+
+class TestSecrets:
+    """The database's address holds a password."""
+
+    def test_the_address_can_come_from_a_file(self, tmp_path: Path) -> None:
+        """Mounted secrets are files, usually with a newline at the end."""
+        file = tmp_path / "url"
+        file.write_text(f"{SECRET}\n")
+        assert Settings.from_env({"CRONLESS_DATABASE_URL_FILE": str(file)}).database_url == SECRET
+
+    def test_both_sources_at_once_are_refused(self, tmp_path: Path) -> None:
+        """Nobody has to guess which of two addresses is used."""
+        with pytest.raises(SettingsError, match="both set"):
+            Settings.from_env(
+                {"CRONLESS_DATABASE_URL": SECRET, "CRONLESS_DATABASE_URL_FILE": str(tmp_path / "url")}
+            )
+
+    def test_a_missing_or_empty_file_is_named(self, tmp_path: Path) -> None:
+        """The message names the file, not only the failure."""
+        for name in ("missing", "empty"):
+            (tmp_path / "empty").touch()
+            with pytest.raises(SettingsError, match=name):
+                Settings.from_env({"CRONLESS_DATABASE_URL_FILE": str(tmp_path / name)})
+
+    def test_no_representation_shows_the_password(self) -> None:
+        """Settings end up in logs and tracebacks."""
+        settings = Settings(database_url=f"{SECRET}?sslmode=require&sslpassword=t0ps3cret")
+        for shown in (repr(settings), str(settings), f"{settings}"):
+            assert "s3cr3t" not in shown
+            assert "t0ps3cret" not in shown
+            assert "app:***@db.example/cronless" in shown
+
+    def test_no_refusal_shows_the_password(self) -> None:
+        """Nor do the errors about that address."""
+        for text in ("mysql://app:s3cr3t@db/cronless", "postgresql://app:s3cr3t@db:99999/cronless"):
+            with pytest.raises(SettingsError) as caught:
+                Settings.from_env({"CRONLESS_DATABASE_URL": text})
+            assert "s3cr3t" not in str(caught.value)
+
+    @pytest.mark.parametrize(
+        ("url", "shown"),
+        [
+            (SECRET, "postgresql://app:***@db.example/cronless"),
+            ("postgresql://postgres:@/cronless?host=/run/pg&port=5432",) * 2,
+            ("postgresql://app@db/cronless",) * 2,
+            ("postgresql://a:b@c@db/cronless", "postgresql://a:***@db/cronless"),
+        ],
+    )
+    def test_an_address_without_its_password_is_still_an_address(self, url: str, shown: str) -> None:
+        """Everything but the password stays readable."""
+        assert without_password(url) == shown
