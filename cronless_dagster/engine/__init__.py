@@ -1,0 +1,1 @@
+"""Job types, the tick and the running of a claim; knows no Dagster."""

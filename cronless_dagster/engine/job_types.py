@@ -1,0 +1,184 @@
+"""Job types: what a scheduled job runs, declared once, in Python."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from importlib import import_module
+from typing import Any, Literal, TypeVar
+
+from cronless_dagster.engine.errors import JobTypeError, UnknownJobType
+from cronless_dagster.scheduling.limits import Limits
+from cronless_dagster.scheduling.models import RetryPolicy
+
+# Dagster's own rule for names, so that a job type can name its asset and its Dagster job.
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}\Z")
+_HandlerT = TypeVar("_HandlerT", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobType:
+    """One kind of work.
+
+    Attributes:
+        name: Letters, digits and underscores; also the name of its asset in Dagster.
+        handler: Called with a `ClaimedJob`, or with the whole batch as a pandas DataFrame.
+        takes: "job" or "batch".
+        route: "run": one Dagster run for each claim.
+        batch_size: The most jobs of one claim, and so of one run.
+        claims_per_tick: The most claims that one tick makes.
+        concurrency: Threads that call a "job" handler within one run.
+        lease: A claim whose holder hasn't been heard of for so long is taken from it. Holders renew at a third.
+        retry: What follows a failure, unless the row says otherwise.
+        limits: On claims, rows in flight, and rows in flight of a tenant.
+        priority: Among queued Dagster runs; higher goes first.
+        max_runtime: A Dagster run of this type that lasts longer is ended by Dagster's run monitoring.
+        pool: The Dagster concurrency pool of its runs.
+        tags: Further tags of its Dagster runs.
+        description: Shown in the Dagster UI.
+    """
+
+    name: str
+    handler: Callable[..., Any]
+    takes: Literal["job", "batch"] = "job"
+    route: Literal["run"] = "run"
+    batch_size: int = 1_000
+    claims_per_tick: int = 1
+    concurrency: int = 8
+    lease: timedelta = timedelta(minutes=10)
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    limits: Limits = field(default_factory=Limits)
+    priority: int = 0
+    max_runtime: timedelta | None = timedelta(hours=6)
+    pool: str | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+    description: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what could never run.
+
+        Raises:
+            JobTypeError: A name or a number out of its range.
+        """
+        if not _NAME.match(self.name):
+            raise JobTypeError(
+                f"job type {self.name!r} can't be declared: use at most 100 letters, digits and underscores, not "
+                "beginning with a digit"
+            )
+        if not callable(self.handler):
+            raise JobTypeError(f"job type {self.name!r} has the handler {self.handler!r}: give a function")
+        if inspect.iscoroutinefunction(self.handler) or inspect.isgeneratorfunction(self.handler):
+            raise JobTypeError(
+                f"job type {self.name!r} has a handler that only returns a coroutine or a generator when called: give "
+                "a plain function, with `asyncio.run` or a loop inside"
+            )
+        if self.takes not in ("job", "batch"):
+            raise JobTypeError(f"job type {self.name!r} takes {self.takes!r}: use 'job' or 'batch'")
+        if self.route != "run":
+            raise JobTypeError(f"job type {self.name!r} has the route {self.route!r}: use 'run'")
+        for name, lowest, highest in (
+            ("batch_size", 1, 100_000),
+            ("claims_per_tick", 1, 100),
+            ("concurrency", 1, 1_000),
+        ):
+            value = getattr(self, name)
+            if not isinstance(value, int) or not lowest <= value <= highest:
+                raise JobTypeError(
+                    f"job type {self.name!r} has {name} {value!r}: give a whole number from {lowest} to {highest:,}"
+                )
+        if self.lease < timedelta(seconds=5):
+            raise JobTypeError(f"job type {self.name!r} has a lease of {self.lease}: give at least 5 seconds")
+        if self.max_runtime is not None and self.max_runtime < timedelta(seconds=1):
+            raise JobTypeError(
+                f"job type {self.name!r} has max_runtime {self.max_runtime}: give at least a second"
+            )
+
+    @property
+    def lease_seconds(self) -> int:
+        """The lease in whole seconds."""
+        return int(self.lease.total_seconds())
+
+
+class JobTypes:
+    """The job types of a code location; pass it to `build_definitions` and name it to the command line."""
+
+    def __init__(self, types: tuple[JobType, ...] = ()) -> None:
+        """Start with the given types, or with none and declare them by decorators."""
+        self._types: dict[str, JobType] = {}
+        for job_type in types:
+            self.declare(job_type)
+
+    def declare(self, job_type: JobType) -> JobType:
+        """Add a job type. Raises JobTypeError where the name is taken."""
+        if job_type.name in self._types:
+            raise JobTypeError(f"job type {job_type.name!r} is declared twice: rename one of them")
+        self._types[job_type.name] = job_type
+        return job_type
+
+    def job(self, name: str, **options: Any) -> Callable[[_HandlerT], _HandlerT]:
+        """Declare a handler that takes one `ClaimedJob` and returns None or an `Outcome`, or raises."""
+        return self._decorator(name, "job", options)
+
+    def batch(self, name: str, **options: Any) -> Callable[[_HandlerT], _HandlerT]:
+        """Declare a handler that takes a claim's jobs as a DataFrame and returns an outcome for each id."""
+        return self._decorator(name, "batch", options)
+
+    def _decorator(self, name: str, takes: Any, options: dict[str, Any]) -> Callable[[_HandlerT], _HandlerT]:
+        def declared(handler: _HandlerT) -> _HandlerT:
+            description = options.pop("description", None) or (handler.__doc__ or "").strip() or None
+            self.declare(JobType(name=name, handler=handler, takes=takes, description=description, **options))
+            return handler
+
+        return declared
+
+    def __iter__(self) -> Iterator[JobType]:
+        """Iterate in the order of declaration."""
+        return iter(self._types.values())
+
+    def __len__(self) -> int:
+        """Count the declared types."""
+        return len(self._types)
+
+    def __contains__(self, name: object) -> bool:
+        """Tell whether a type of this name is declared."""
+        return name in self._types
+
+    def get(self, name: str) -> JobType | None:
+        """Return the type of this name, or None."""
+        return self._types.get(name)
+
+    def __getitem__(self, name: str) -> JobType:
+        """Return the type of this name. Raises UnknownJobType."""
+        found = self._types.get(name)
+        if found is None:
+            known = ", ".join(self._types) or "none"
+            raise UnknownJobType(
+                f"job type {name!r} is not declared here (declared: {known}): deploy the code for it"
+            )
+        return found
+
+
+def load_job_types(reference: str) -> JobTypes:
+    """Import job types from `package.module` (its `job_types`) or `package.module:name`.
+
+    Raises:
+        JobTypeError: The module can't be imported, or the name isn't a `JobTypes`.
+    """
+    module_name, _, attribute = reference.partition(":")
+    try:
+        module = import_module(module_name)
+    except Exception as error:
+        # Also what the module itself raises: it is the user's own, and its traceback is kept as the cause.
+        raise JobTypeError(
+            f"module {module_name!r} with the job types can't be imported ({type(error).__name__}: {error}): correct "
+            "it, or CRONLESS_JOB_TYPES"
+        ) from error
+    found = getattr(module, attribute or "job_types", None)
+    if not isinstance(found, JobTypes):
+        raise JobTypeError(
+            f"{module_name}:{attribute or 'job_types'} is no JobTypes: write `job_types = JobTypes()` there"
+        )
+    return found

@@ -1,0 +1,55 @@
+"""What a tick must know of the executor that runs claims; Dagster's side of it lives above this layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from uuid import UUID
+
+RunState = Literal["waiting", "started", "success", "failure", "canceled"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """A run of a claim, as the executor sees it.
+
+    Attributes:
+        dispatch: The hand-over it belongs to.
+        state: "waiting" (queued, starting) and "started" may still do something; the others have ended.
+    """
+
+    run_id: str
+    claim_id: UUID
+    dispatch: int
+    state: RunState
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more can come from it."""
+        return self.state in ("success", "failure", "canceled")
+
+
+class Runs(Protocol):
+    """The executor, asked once a tick."""
+
+    def of_claims(self, claim_ids: Sequence[UUID]) -> Sequence[RunView]:
+        """Return all runs of these claims, in one query."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """A claim that needs a run: `run_key` is the same until the claim is handed over anew."""
+
+    claim_id: UUID
+    job_type: str
+    dispatch: int
+    job_count: int
+    manual: bool
+
+    @property
+    def run_key(self) -> str:
+        """What lets the executor start one run for it, however often it is handed over."""
+        return f"{self.claim_id}:{self.dispatch}"

@@ -1,0 +1,293 @@
+"""The tick: what is due now? It plans, reconciles, claims and says what to hand over; it never does the work.
+
+Safe to call at any time, by any number of dispatchers, any number of times: what is not due is not taken, and
+no row is taken twice.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from cronless_dagster.engine.claiming import claim_one
+from cronless_dagster.engine.planning import finish_reported, follow_zone_data, plan_rows
+from cronless_dagster.engine.reconciling import by_claim, decide, decide_local, hand_overs
+from cronless_dagster.engine.report import TickReport
+from cronless_dagster.engine.rescue import carry_out
+from cronless_dagster.scheduling.errors import CronlessError
+from cronless_dagster.scheduling.shards import FULL, IdRange
+from cronless_dagster.store import claims as store
+from cronless_dagster.store.clock import current_time
+from cronless_dagster.store.database import transaction
+from cronless_dagster.store.declarations import declare
+from cronless_dagster.store.errors import DatabaseNotMigrated, DatabaseUnavailable
+from cronless_dagster.store.fairness import Waiting, waiting_types
+from cronless_dagster.store.history import ensure_partitions, prune
+from cronless_dagster.store.progress import read_progress, write_progress
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+
+    from sqlalchemy import Engine
+
+    from cronless_dagster.engine.job_types import JobType, JobTypes
+    from cronless_dagster.engine.runs import Runs
+
+logger = logging.getLogger(__name__)
+
+MAX_HAND_OVER = 20
+BUDGET_SECONDS = 20.0
+HISTORY_DAYS = 30
+# Steps before the claim may take this part of the budget, so that planning a bulk load never keeps due jobs
+# waiting.
+_PLANNING_SHARE = 0.4
+
+
+def tick(
+    engine: Engine,
+    job_types: JobTypes,
+    *,
+    now: datetime | None = None,
+    ids: IdRange = FULL,
+    runs: Runs | None = None,
+    route: Literal["run", "local"] = "run",
+    max_hand_over: int = MAX_HAND_OVER,
+    budget_seconds: float = BUDGET_SECONDS,
+    history_days: int = HISTORY_DAYS,
+) -> TickReport:
+    """Evaluate the schedule once.
+
+    Args:
+        engine: The store's engine.
+        job_types: What this code can run; rows of other types are left alone.
+        now: An instant in place of the database's clock; only where the clock is virtual.
+        ids: The part of the id space that this dispatcher serves.
+        runs: The executor of the run route; without it this tick neither claims nor rescues for it.
+        route: "run" hands claims over to `runs`; "local" leaves them to the calling process.
+        max_hand_over: The most claims handed over.
+        budget_seconds: No new batch begins after so long.
+        history_days: How long history is kept.
+
+    Returns:
+        What was done, and the claims that need a run. They are committed: a caller that dies now loses
+        nothing, since the next tick hands over every claim that has no run.
+
+    Raises:
+        DatabaseUnavailable, DatabaseNotMigrated, ClockError: Nothing can be done at all.
+    """
+    with transaction(engine) as connection:
+        at = current_time(connection, now)
+        progress = read_progress(connection)
+        declare(connection, [(one.name, one.route, one.batch_size) for one in job_types], at)
+    report = TickReport(now=at)
+    work = _Tick(engine, job_types, now, ids, report, time.monotonic() + budget_seconds, budget_seconds)
+    new_day = False
+    with work.step("history"):
+        new_day = _keep_history(engine, report, progress)
+    with work.step("zone data"):
+        follow_zone_data(engine, report, progress, ids, now)
+    with work.step("finish"):
+        finish_reported(engine, report, job_types, ids, now, work.may_plan)
+    with work.step("plan"):
+        plan_rows(engine, report, ids, now, work.may_plan, job_types)
+    if route == "local" or runs is not None:
+        with work.step("reconcile"):
+            work.reconcile(runs, route)
+        # Whoever can't see the runs makes no new ones: neither claims nor hand-overs.
+        if work.reconciled:
+            with work.step("claim"):
+                work.claim(route, max_hand_over)
+            with work.step("hand over"):
+                work.hand_over(route, max_hand_over)
+    if new_day:
+        # Last, because it may wait for whoever reads the old days.
+        with work.step("prune"):
+            prune(engine, report.now, history_days)
+    with work.step("note"), transaction(engine) as connection:
+        write_progress(connection, f"tick:{ids.low}", _note(report), current_time(connection, now))
+    return report
+
+
+class _Tick:
+    """The state that the steps of one tick share."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        job_types: JobTypes,
+        now: datetime | None,
+        ids: IdRange,
+        report: TickReport,
+        deadline: float,
+        budget_seconds: float,
+    ) -> None:
+        self.engine, self.job_types, self.now, self.ids, self.report = engine, job_types, now, ids, report
+        self.deadline = deadline
+        self.reconciled = False
+        self._planning_deadline = deadline - budget_seconds * (1 - _PLANNING_SHARE)
+
+    def may_plan(self) -> bool:
+        return time.monotonic() < self._planning_deadline
+
+    def may_claim(self) -> bool:
+        return time.monotonic() < self.deadline
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Time a step; one that fails is reported and the others go on, unless the database is gone."""
+        started = time.monotonic()
+        try:
+            yield
+        except (DatabaseUnavailable, DatabaseNotMigrated):
+            raise
+        except Exception as error:
+            # Whatever it was: one step must not keep the others from due jobs, minute after minute.
+            logger.exception("the tick's step %r failed", name)
+            self.report.errors.append(f"{name}: {_first_line(error)}")
+        finally:
+            self.report.seconds[name] = round(time.monotonic() - started, 4)
+
+    def reconcile(self, runs: Runs | None, route: str) -> None:
+        """Compare open claims with the executor's runs; local claims are judged by their lease, by anybody."""
+        with transaction(self.engine) as connection:
+            claims = store.open_claims(connection)
+        mine = [claim for claim in claims if self.ids.contains(claim.id_low)]
+        asked = (
+            [claim for claim in mine if claim.route == "run"] if runs is not None and route == "run" else []
+        )
+        seen = by_claim(runs.of_claims([claim.id for claim in asked])) if runs is not None and asked else {}
+        # A type that isn't declared here may be run by another Dagster, whose runs aren't among these: that none
+        # is seen says nothing then.
+        actions = [
+            (claim, *decide(claim, seen.get(claim.id, []), self.report.now))
+            for claim in asked
+            if claim.id in seen or claim.state == "RUNNING" or claim.job_type in self.job_types
+        ]
+        actions += [
+            (claim, decide_local(claim, self.report.now), None) for claim in mine if claim.route == "local"
+        ]
+        self.reconciled = True
+        for claim, action, run_id in actions:
+            if action == "keep" or not self.may_claim():
+                continue
+            try:
+                happened = carry_out(self.engine, claim, action, run_id, self.job_types, self.now)
+            except (CronlessError, SQLAlchemyError) as error:
+                # One claim that can't be mended must not keep the others from their rescue.
+                logger.exception("claim %s could not be reconciled", claim.id)
+                self.report.errors.append(f"claim {claim.id}: {_first_line(error)}")
+                continue
+            if happened is not None:
+                self.report.count(happened)
+
+    def claim(self, route: str, max_hand_over: int) -> None:
+        """Claim of each type what is due, the type that waits longest first, within its limits."""
+        with transaction(self.engine) as connection:
+            claims = store.open_claims(connection)
+            names = [job_type.name for job_type in self.job_types]
+            waiting = waiting_types(connection, names, self.report.now, self.ids)
+        unsent = sum(claim.handed_over_at is None for claim in self._to_hand_over(claims, route))
+        for name in sorted(waiting, key=lambda name: waiting[name].since or self.report.now):
+            try:
+                unsent += self._claim_type(
+                    self.job_types[name],
+                    waiting[name],
+                    route,
+                    max_hand_over - unsent,
+                )
+            except (DatabaseUnavailable, DatabaseNotMigrated):
+                raise
+            except (CronlessError, SQLAlchemyError) as error:
+                logger.exception("job type %s could not be claimed", name)
+                self.report.errors.append(f"{name}: {_first_line(error)}")
+
+    def _claim_type(self, job_type: JobType, waiting: Waiting, route: str, room: int) -> int:
+        # What people asked for comes beside what is due, not in its place.
+        made = counted = taken = 0
+        while True:
+            if counted == job_type.claims_per_tick:
+                # Whether anything is left is for the next tick to see; say so only where it is known.
+                if taken >= counted * job_type.batch_size:
+                    self.report.left[job_type.name] = "may have more due: one tick's claims are made"
+                return made
+            if made >= room:
+                if taken >= counted * job_type.batch_size:
+                    self.report.left[job_type.name] = "may have more due: the tick hands over no more claims"
+                return made
+            if not self.may_claim():
+                self.report.left[job_type.name] = "has more due: the tick's time is up"
+                return made
+            result = claim_one(
+                self.engine,
+                job_type,
+                waiting,
+                route=route,
+                ids=self.ids,
+                now=self.now,
+            )
+            self.report.misfired += result.misfired
+            if result.reason is not None:
+                self.report.left[job_type.name] = f"has more due: {result.reason}"
+            if result.claim_id is None and result.misfired == 0:
+                return made
+            if result.claim_id is None:
+                # All were past their grace and wait for their next occurrence: that costs no run.
+                continue
+            made += 1
+            counted += not result.manual
+            taken += 0 if result.manual else result.rows
+            self.report.claims += 1
+            self.report.claimed[job_type.name] = self.report.claimed.get(job_type.name, 0) + result.rows
+
+    def hand_over(self, route: str, max_hand_over: int) -> None:
+        """Choose the claims that need a run, and note that they were chosen."""
+        with transaction(self.engine) as connection:
+            claims = store.open_claims(connection)
+            self.report.open_claims = len(claims)
+            wanted = self._to_hand_over(claims, route)
+            self.report.hand_over = hand_overs(wanted, self.ids, self.report.now, max_hand_over)
+            if self.report.hand_over:
+                store.mark_handed_over(
+                    connection, [one.claim_id for one in self.report.hand_over], self.report.now
+                )
+
+    def _to_hand_over(self, claims: list[store.Claim], route: str) -> list[store.Claim]:
+        """Return those of the open claims that this dispatcher could hand over, now or later."""
+        return [
+            claim
+            for claim in claims
+            if claim.state == "CLAIMED"
+            and claim.route == route
+            and claim.job_type in self.job_types
+            and self.ids.contains(claim.id_low)
+        ]
+
+
+def _keep_history(engine: Engine, report: TickReport, progress: dict[str, Any]) -> bool:
+    """Make the next days' partitions at the first tick of a day; returns whether it is one."""
+    today = report.now.date().isoformat()
+    if progress.get("history") == today:
+        return False
+    with transaction(engine) as connection:
+        ensure_partitions(connection, report.now)
+        write_progress(connection, "history", today, report.now)
+    return True
+
+
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
+
+
+def _note(report: TickReport) -> dict[str, Any]:
+    return {
+        "at": report.now.isoformat(),
+        "claimed": report.claimed_rows,
+        "handed_over": len(report.hand_over),
+        "errors": len(report.errors),
+        "left": sorted(report.left),
+    }

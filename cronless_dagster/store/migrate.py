@@ -1,0 +1,50 @@
+"""Bringing a database to this code's schema with Alembic."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sqlalchemy import text
+
+from cronless_dagster.store.database import (
+    create_store_engine,
+    require_current,
+    schema_version,
+    translated_errors,
+)
+from cronless_dagster.store.errors import DatabaseNewer
+from cronless_dagster.store.revision import HEAD, KNOWN
+
+# Any number: it only has to be the same in every process that migrates.
+_MIGRATION_LOCK = 7262901442
+
+
+def upgrade(url: str) -> tuple[str | None, str]:
+    """Migrate to the newest schema and return (revision before, revision now); harmless when current.
+
+    Two processes at once are serialised by an advisory lock, and each migration is one transaction.
+
+    :raises DatabaseUnavailable: no connection.
+    :raises DatabaseNewer: the schema is newer than this code.
+    """
+    from alembic import command
+    from alembic.config import Config
+
+    engine = create_store_engine(url, pooled=False)
+    with translated_errors(engine), engine.begin() as connection:
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _MIGRATION_LOCK})
+        before = schema_version(connection)
+        if before is not None and before not in KNOWN:
+            raise DatabaseNewer(
+                f"the database has schema version {before!r}, newer than this code's {HEAD!r}: "
+                "install the newer release"
+            )
+        if before != HEAD:
+            connection.execute(text("SET LOCAL lock_timeout = '10s'"))
+            config = Config()
+            config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+    require_current(engine)
+    engine.dispose()
+    return before, HEAD

@@ -1,0 +1,8 @@
+"""Which schema this code needs, known without importing Alembic."""
+
+from __future__ import annotations
+
+SCHEMA = "cronless"
+VERSION_TABLE = "alembic_version"
+HEAD = "0001"
+KNOWN = (HEAD,)
