@@ -1,0 +1,1 @@
+"""Dagster assets: one for each job type, materialized by the runs of its claims."""

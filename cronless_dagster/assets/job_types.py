@@ -1,0 +1,173 @@
+"""A job type in Dagster: an asset, its check, and the Dagster job whose runs do the work of claims."""
+
+# No `from __future__ import annotations`: Dagster reads the annotations of a body as classes, not as texts.
+
+import time
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Any, TypeAlias
+from uuid import UUID
+
+import dagster as dg
+from pydantic import Field
+
+from cronless_dagster.assets.summary import failed_jobs_check, summary_metadata
+from cronless_dagster.engine.job_types import JobType, JobTypes
+from cronless_dagster.engine.running import ClaimReport, run_claim
+from cronless_dagster.scheduling.errors import CronlessError
+
+PREFIX = "cronless"
+CHECK_NAME = "no_failed_jobs"
+CLAIM_TAG = "cronless/claim"
+DISPATCH_TAG = "cronless/dispatch"
+JOB_TYPE_TAG = "cronless/job_type"
+MAX_RUNTIME_TAG = "dagster/max_runtime"
+# Retries live in the rows; a run that Dagster repeats by itself would find its claim taken.
+NO_RETRIES = {"dagster/max_retries": "0"}
+# Each line of a run's log is a connection and an event row, so a long run reports seldom.
+PROGRESS_EVERY_SECONDS = 30.0
+# Dagster doesn't export the class by name.
+AssetJob: TypeAlias = Any
+
+
+class ClaimConfig(dg.Config):
+    """What a run is told: no payload, only which claim."""
+
+    claim_id: str = Field(default="", description="The claim to run; the tick sensor fills it in.")
+
+
+def asset_key(job_type: str) -> dg.AssetKey:
+    """Return the key of a job type's asset."""
+    return dg.AssetKey([PREFIX, job_type])
+
+
+def dagster_job_name(job_type: str) -> str:
+    """Return the name of the Dagster job whose runs do the work of a job type's claims."""
+    return f"{PREFIX}_{job_type}"
+
+
+def run_config(job_type: str, claim_id: UUID) -> dict[str, Any]:
+    """Return the config of a run: the claim's id alone, so that no config is ever invalid."""
+    return {"ops": {_op_name(job_type): {"config": {"claim_id": str(claim_id)}}}}
+
+
+def _op_name(job_type: str) -> str:
+    return f"{PREFIX}__{job_type}"
+
+
+def build_asset(job_type: JobType, *, resource_key: str = "cronless") -> dg.AssetsDefinition:
+    """Return the asset of a job type: one summary materialization for each claim that a run worked on."""
+    key = asset_key(job_type.name)
+    only = JobTypes((job_type,))
+
+    # A multi-asset of one, because only a subsettable one may leave its check out: a run that had nothing to do
+    # must not overwrite what the check said of the last batch.
+    @dg.multi_asset(
+        name=_op_name(job_type.name),
+        specs=[
+            dg.AssetSpec(
+                key,
+                description=job_type.description,
+                group_name=PREFIX,
+                kinds={"python", "postgres"},
+                tags={JOB_TYPE_TAG: job_type.name},
+                skippable=True,
+            )
+        ],
+        check_specs=[
+            dg.AssetCheckSpec(
+                CHECK_NAME, asset=key, description="Did all scheduled jobs of the run's batch succeed?"
+            )
+        ],
+        can_subset=True,
+        required_resource_keys={resource_key},
+        pool=job_type.pool,
+    )
+    def run(context: dg.AssetExecutionContext, config: ClaimConfig) -> Iterator[dg.MaterializeResult[Any]]:
+        claim_id = _claim_id(context, config.claim_id)
+        if claim_id is None:
+            return
+        try:
+            report = run_claim(
+                getattr(context.resources, resource_key).engine(),
+                only,
+                claim_id,
+                execution_id=UUID(context.run.run_id),
+                run_id=context.run.run_id,
+                log=context.log,
+                progress=_progress(context),
+            )
+        except CronlessError as error:
+            raise dg.Failure(description=str(error), allow_retries=False) from error
+        if report.status == "unknown":
+            # Green would hide the one grave cause: a run that looks into another database than its sensor.
+            raise dg.Failure(
+                description=f"{report.message}; check that sensor and runs are given the same database",
+                allow_retries=False,
+            )
+        if report.status != "done":
+            context.log.warning(report.message)
+            # No materialization: nothing was done. An observation shows it beside those that did something.
+            context.log_event(
+                dg.AssetObservation(
+                    key, metadata={"claim": str(claim_id), "status": report.status, "message": report.message}
+                )
+            )
+            return
+        yield dg.MaterializeResult(
+            asset_key=key,
+            metadata=summary_metadata(report),
+            check_results=[failed_jobs_check(report, CHECK_NAME, key)],
+        )
+
+    return run
+
+
+def build_job(job_type: JobType) -> AssetJob:
+    """Return the Dagster job of a job type: one process a run, since a run is one batch."""
+    return _job(job_type.name, job_type.description)
+
+
+# Several sensors and the definitions share it: Dagster takes two equal jobs for a clash of names.
+@lru_cache
+def _job(job_type: str, description: str | None) -> AssetJob:
+    return dg.define_asset_job(
+        dagster_job_name(job_type),
+        selection=[asset_key(job_type)],
+        executor_def=dg.in_process_executor,
+        description=description,
+        tags={JOB_TYPE_TAG: job_type, **NO_RETRIES},
+    )
+
+
+def _claim_id(context: dg.AssetExecutionContext, text: str) -> UUID | None:
+    if not text:
+        context.log.warning(
+            "No claim was given, so there is nothing to do: runs of this asset are made by the tick sensor, one for"
+            " each batch of scheduled jobs that is due. To run a scheduled job now, use `cronless trigger`."
+        )
+        return None
+    try:
+        return UUID(text)
+    except ValueError:
+        raise dg.Failure(
+            description=f"claim_id {text[:80]!r} is no claim: leave runs to the tick sensor, or copy the tag"
+            f" {CLAIM_TAG} of a run",
+            allow_retries=False,
+        ) from None
+
+
+def _progress(context: dg.AssetExecutionContext) -> Callable[[ClaimReport], None]:
+    told_at = time.monotonic()
+
+    def tell(report: ClaimReport) -> None:
+        nonlocal told_at
+        if time.monotonic() - told_at < PROGRESS_EVERY_SECONDS:
+            return
+        told_at = time.monotonic()
+        context.log.info(
+            "%s of %s jobs finished, %s of them failed",
+            *(f"{count:,}" for count in (report.finished, report.job_count, report.failed)),
+        )
+
+    return tell

@@ -1,0 +1,1 @@
+"""Dagster resources: thin, without logic of their own."""

@@ -1,0 +1,1 @@
+"""The tick as a Dagster sensor."""
