@@ -1,0 +1,76 @@
+"""The demo as a person starts it: whole, ended by Ctrl-C, and killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.dagster, pytest.mark.slow, pytest.mark.xdist_group("dagster")]
+CRONLESS = str(Path(sys.executable).parent / "cronless")
+WAIT_SECONDS = 240
+
+
+def start(spawn, home: Path, output: Path, *arguments: str):
+    """Start a demo of its own on any free port."""
+    environment = {"CRONLESS_HOME": str(home), "CRONLESS_DATABASE_URL": "", "CRONLESS_JOB_TYPES": ""}
+    return spawn(CRONLESS, "demo", "--port", "0", *arguments, env=environment, output=output)
+
+
+def wait_for(words: str, output: Path, process) -> None:
+    """Wait until the demo has said something; fail with all it said if it ends or takes too long."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while words not in output.read_text():
+        assert process.poll() is None, output.read_text()
+        assert time.monotonic() < deadline, output.read_text()
+        time.sleep(0.5)
+
+
+def wait_until_alone(spawn) -> None:
+    """Wait until nothing is left of what the demo started."""
+    deadline = time.monotonic() + 60
+    while alive := spawn.alive():
+        assert time.monotonic() < deadline, [process.cmdline() for process in alive]
+        time.sleep(0.5)
+
+
+@pytest.mark.crash
+def test_a_demo_runs_jobs_ends_by_itself_and_goes_on_with_its_data(spawn, tmp_path, server_directory):
+    """It exits with 0 and a table after its runs; a second one has the same jobs and ends by Ctrl-C; a third is killed.
+
+    Each time no process is left behind, whether it could clean up or not.
+    """
+    schedules = tmp_path / "schedules.csv"
+    schedules.write_text(
+        "tenant,job_type,name,expr,timezone,system,source_repo,source_path\n"
+        "made-up,research_refresh,each-minute,* * * * *,,x,x,x\n"
+    )
+    home = server_directory
+    first = tmp_path / "first.log"
+    process = start(spawn, home, first, "--exit-after-runs", "1", "--schedules", str(schedules))
+    assert process.wait(timeout=WAIT_SECONDS) == 0, first.read_text()
+    assert "1 real schedules loaded" in first.read_text()
+    assert "claimed" in first.read_text()
+    assert "1 done, 0 failed" in first.read_text()
+    assert "this demo" in first.read_text()
+    wait_until_alone(spawn)
+
+    second = tmp_path / "second.log"
+    process = start(spawn, home, second)
+    wait_for("Dagster's UI", second, process)
+    os.kill(process.pid, signal.SIGINT)
+    assert process.wait(timeout=90) == 0, second.read_text()
+    assert "going on with 1 jobs" in second.read_text()
+    assert "Traceback" not in second.read_text()
+    wait_until_alone(spawn)
+
+    third = tmp_path / "third.log"
+    process = start(spawn, home, third)
+    wait_for("Dagster's UI", third, process)
+    process.kill()
+    process.wait(timeout=10)
+    wait_until_alone(spawn)
