@@ -26,7 +26,9 @@ def main() -> int:
     with server() as running:
         for benchmark in (empty_tick, claim, run, sensor):
             print(f"{benchmark.__name__} …", flush=True)
-            ratios += benchmark.measure(running, quick=quick)
+            found = benchmark.measure(running, quick=quick)
+            print(*(f"  {one.what}: {one.ratio:.2f}" for one in found), sep="\n", flush=True)
+            ratios += found
     bare = max(one.base for one in ratios if one.unit == "rows/s")
     print_table(
         ratios,

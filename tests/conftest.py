@@ -48,8 +48,13 @@ SERVER_OPTIONS = {
     "shared_buffers": "256MB",
 }
 TEMPLATE = "cronless_template"
-HEAVY = ("tests/dagster/", "tests/demo/test_demo.py", "tests/test_dagster_yaml.py")
-"""Tests that start Dagster's processes."""
+TOGETHER = {
+    "tests/dagster/": "heavy",
+    "tests/demo/test_demo.py": "heavy",
+    "tests/test_dagster_yaml.py": "heavy",
+    "tests/store/test_embedded.py": "embedded",
+}
+"""Tests that must not run side by side: Dagster's processes, and servers that are started and stopped."""
 _TEMPLATE_LOCK = 541_907_365  # any number, the same in all workers
 _DIRECTORY_VARIABLE = "CRONLESS_TEST_DIRECTORY"
 
@@ -92,7 +97,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Keep the heavy tests on one worker: two Dagsters at once take all cores.
+    """Keep what belongs together on one worker: two Dagsters at once take all cores.
 
     By path, since pytest-xdist 3.8 loses the groups of its marker with pytest 9.2.
     """
@@ -100,7 +105,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class Scheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return "heavy" if nodeid.startswith(HEAVY) else nodeid
+            return next((name for path, name in TOGETHER.items() if nodeid.startswith(path)), nodeid)
 
     return Scheduling(config, log)
 

@@ -86,7 +86,9 @@ class Invocation:
         from cronless_dagster.store.database import create_store_engine, require_current
 
         try:
-            engine = create_store_engine(self.url())
+            engine = create_store_engine(
+                self.url(), statement_timeout_ms=self.settings().statement_timeout_ms
+            )
         except ArgumentError as error:
             raise InputError(
                 "the database's address can't be read: write one such as postgresql://user@host/database"

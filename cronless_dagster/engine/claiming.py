@@ -5,24 +5,30 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cronless_dagster.scheduling.limits import rows_for_tenant, rows_to_claim
+from cronless_dagster.scheduling.limits import (
+    equal_shares,
+    rows_for_requests,
+    rows_for_tenant,
+    rows_to_claim,
+)
 from cronless_dagster.scheduling.misfires import Replan, ServeOccurrence, decide_misfire
 from cronless_dagster.store import claims as store
 from cronless_dagster.store.clock import current_time
-from cronless_dagster.store.database import follow_index_order, transaction
+from cronless_dagster.store.database import transaction
 from cronless_dagster.store.fairness import (
     TENANTS_A_CLAIM,
     Waiting,
+    due_by_tenant,
     due_tenants,
     more_due_than,
     tenants_in_flight,
 )
 from cronless_dagster.store.history import Missed, record_missed, with_partition
-from cronless_dagster.store.planning import replan_claimed, serve_instead, take_misfired
+from cronless_dagster.store.planning import replan_claimed, serve_instead, take_misfired, undo_claim
 from cronless_dagster.store.rows import planned_job
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable
     from datetime import datetime
     from uuid import UUID
 
@@ -33,13 +39,17 @@ if TYPE_CHECKING:
     from cronless_dagster.scheduling.shards import IdRange
 
 
+# What one tenant has not due enlarges the others' shares, and these may be more than they have due.
+_COUNTS = 3
+
+
 @dataclass(frozen=True, slots=True)
 class ClaimResult:
     """What one claim took.
 
     Attributes:
         rows: Rows of the claim after its misfires were decided.
-        misfired: Rows that were past their grace.
+        misfired: Rows that were past their grace and were decided.
         claim_id: None where nothing was claimed.
         manual: People asked for these rows; what is due was not looked at.
         reason: Why nothing was claimed, or why rows were left.
@@ -60,45 +70,49 @@ def claim_one(
     route: str,
     ids: IdRange,
     now: datetime | None,
+    requests: bool = True,
+    more: Callable[[], bool] = lambda: True,
 ) -> ClaimResult:
     """Make one claim of a job type: a person's requests first, then due rows.
+
+    Requests leave room to what is due, and `requests` false leaves them out where something is. What is long to
+    do stops when `more` says so: rows past their grace that aren't decided by then stay due.
 
     Two dispatchers at once may each go over a limit by one batch: each reads the counts anew for each claim,
     but not those of a claim that isn't committed yet.
     """
 
     def write() -> ClaimResult:
-        with transaction(engine) as connection:
-            at = current_time(connection, now)
-            open_claims, in_flight = store.load_of_type(connection, job_type.name)
+        with transaction(engine, index_order=True) as connection:
+            if now is not None:
+                current_time(connection, now)
+            at, open_claims, in_flight = store.load_of_type(connection, job_type.name)
             allowance = rows_to_claim(
                 job_type.batch_size, in_flight, open_claims, job_type.batch_size, job_type.limits
             )
             if allowance.rows == 0:
                 return ClaimResult(0, 0, None, allowance.reason)
-            follow_index_order(connection)
-            manual = _take_triggered(connection, job_type, waiting, route, ids, at, allowance.rows)
-            if manual is not None:
-                return ClaimResult(manual.count, 0, manual.claim_id, None, manual=True)
-            taken = _take(connection, job_type, waiting, route, ids, at, allowance.rows)
-            if taken is None:
+            if waiting.triggered_since is not None and (requests or waiting.due_since is None):
+                asked = rows_for_requests(
+                    allowance.rows, open_claims, job_type.limits, waiting.triggered_since, waiting.due_since
+                )
+                manual = _take_triggered(connection, job_type, route, ids, at, asked)
+                if manual is not None:
+                    return ClaimResult(manual.count, 0, manual.claim_id, None, manual=True)
+            if waiting.due_since is None:
                 return ClaimResult(0, 0, None, None)
-            left = _decide_misfires(connection, job_type, taken, at)
-            return ClaimResult(left, len(taken.misfired), taken.claim_id if left else None, None)
+            taken, reason = _take(connection, job_type, route, ids, at, allowance.rows, more)
+            if taken is None:
+                return ClaimResult(0, 0, None, reason)
+            return _decide_misfires(connection, job_type, taken, at, more)
 
     return with_partition(engine, now, write)
 
 
 def _take_triggered(
-    connection: Connection,
-    job_type: JobType,
-    waiting: Waiting,
-    route: str,
-    ids: IdRange,
-    now: datetime,
-    rows: int,
+    connection: Connection, job_type: JobType, route: str, ids: IdRange, now: datetime, rows: int
 ) -> store.Taken | None:
-    if waiting.triggered_since is None:
+    if rows == 0:
         return None
     return store.claim_triggered(
         connection,
@@ -114,52 +128,111 @@ def _take_triggered(
 def _take(
     connection: Connection,
     job_type: JobType,
-    waiting: Waiting,
     route: str,
     ids: IdRange,
     now: datetime,
     rows: int,
-) -> store.Taken | None:
-    name, lease = job_type.name, job_type.lease_seconds
-    if waiting.due_since is None:
-        return None
-    if job_type.limits.per_tenant is None and not more_due_than(connection, name, rows, now, ids):
-        return store.claim_due(
-            connection, job_type=name, route=route, batch_size=rows, lease_seconds=lease, now=now, ids=ids
-        )
-    shares = _shares(connection, job_type, now, rows, ids)
-    if not shares:
-        return None
-    return store.claim_shares(
-        connection, shares, job_type=name, route=route, batch_size=rows, lease_seconds=lease, now=now, ids=ids
+    more: Callable[[], bool],
+) -> tuple[store.Taken | None, str | None]:
+    """Claim due rows; returns them, or why there are none although some may be due."""
+    name, lease, limit = job_type.name, job_type.lease_seconds, job_type.limits.per_tenant
+    if limit is not None or more_due_than(connection, name, rows, now, ids):
+        shares, reason = _shares(connection, job_type, now, rows, ids, more)
+        if shares:
+            taken = store.claim_shares(
+                connection,
+                shares,
+                job_type=name,
+                route=route,
+                batch_size=rows,
+                lease_seconds=lease,
+                now=now,
+                ids=ids,
+            )
+            return taken, None
+        if limit is not None:
+            return None, reason
+        # What is due belongs to tenants beyond those that were looked at: late is worse than unfair.
+    taken = store.claim_due(
+        connection, job_type=name, route=route, batch_size=rows, lease_seconds=lease, now=now, ids=ids
     )
+    return taken, None
 
 
 def _shares(
-    connection: Connection, job_type: JobType, now: datetime, rows: int, ids: IdRange
+    connection: Connection,
+    job_type: JobType,
+    now: datetime,
+    rows: int,
+    ids: IdRange,
+    more: Callable[[], bool],
+) -> tuple[dict[str, int], str | None]:
+    """Return how many rows each of the next due tenants gets, or why there are none.
+
+    Equal parts of the batch; what a tenant has not due or may not have goes to the others.
+    """
+    limits = job_type.limits
+    in_flight = tenants_in_flight(connection, job_type.name) if limits.per_tenant else {}
+
+    def most(tenant: str) -> int:
+        return rows_for_tenant(rows, in_flight.get(tenant, 0), limits)
+
+    found = due_tenants(
+        connection,
+        job_type.name,
+        min(TENANTS_A_CLAIM, rows),
+        now,
+        ids,
+        accepts=lambda tenant: most(tenant) > 0,
+        more=more,
+    )
+    if not found.tenants:
+        if found.passed_over:
+            return {}, f"its due tenants have reached their limit of {limits.per_tenant} jobs in flight"
+        return {}, None if found.whole else "not all of its tenants could be looked at"
+    usable = {tenant: most(tenant) for tenant in found.tenants}
+    return _filled_up(connection, job_type.name, usable, rows, now, ids), None
+
+
+def _filled_up(
+    connection: Connection, job_type: str, usable: dict[str, int], rows: int, now: datetime, ids: IdRange
 ) -> dict[str, int]:
-    """Return how many rows each of the next due tenants may get: equal parts of the batch, at least one."""
-    in_flight = tenants_in_flight(connection, job_type.name) if job_type.limits.per_tenant else {}
-    tenants = due_tenants(connection, job_type.name, min(TENANTS_A_CLAIM, rows), now, ids)
-    if not tenants:
-        return {}
-    # Together no more than the batch: shares that were rounded up would leave the last tenants without any.
-    equal, rest = divmod(rows, len(tenants))
-    shares = {
-        tenant: rows_for_tenant(equal + (place < rest), in_flight.get(tenant, 0), job_type.limits)
-        for place, tenant in enumerate(tenants)
-    }
-    return {tenant: share for tenant, share in shares.items() if share > 0}
+    """Share the batch out by what each tenant has due, which is counted no further than its share goes."""
+    usable = dict(usable)
+    uncounted = set(usable)
+    for _ in range(_COUNTS):
+        shares = equal_shares(usable, rows)
+        largest = max(shares.values())
+        bounds = {tenant: min(largest, usable[tenant]) for tenant in uncounted}
+        if largest == 1 or not bounds:
+            # Each has one due row at least.
+            break
+        counted = due_by_tenant(connection, job_type, bounds, now, ids)
+        short = {tenant: due for tenant, due in counted.items() if due < bounds[tenant]}
+        if not short:
+            break
+        usable |= short
+        uncounted -= short.keys()
+    return {tenant: share for tenant, share in equal_shares(usable, rows).items() if share > 0}
 
 
-def _decide_misfires(connection: Connection, job_type: JobType, taken: store.Taken, now: datetime) -> int:
-    """Decide the rows past their grace, just claimed and so locked; returns how many rows the claim keeps."""
-    if not taken.misfired:
-        return taken.count
+def _decide_misfires(
+    connection: Connection,
+    job_type: JobType,
+    taken: store.Taken,
+    now: datetime,
+    more: Callable[[], bool],
+) -> ClaimResult:
+    """Decide the rows past their grace, just claimed and so locked, as long as there is time."""
     serve: list[tuple[UUID, ServeOccurrence]] = []
     leave: list[tuple[UUID, Plan]] = []
+    undecided: list[UUID] = []
     missed: list[Missed] = []
-    for row in take_misfired(connection, taken.misfired):
+    for row in take_misfired(connection, taken.misfired) if taken.misfired else ():
+        # A schedule may take its time to compute.
+        if undecided or not more():
+            undecided.append(row.id)
+            continue
         decision = decide_misfire(planned_job(row, job_type.retry), now)
         if isinstance(decision, Replan):
             leave.append((row.id, decision.plan))
@@ -172,14 +245,16 @@ def _decide_misfires(connection: Connection, job_type: JobType, taken: store.Tak
             missed.append(Missed(row.id, row.tenant_id, row.job_type, stretch))
     serve_instead(connection, serve)
     replan_claimed(connection, leave)
+    undo_claim(connection, undecided)
     record_missed(connection, missed, now)
-    return _kept(connection, taken, leave, now)
-
-
-def _kept(connection: Connection, taken: store.Taken, leave: Sequence[object], now: datetime) -> int:
-    kept = taken.count - len(leave)
-    if leave:
-        store.correct_counts(connection, taken.claim_id, fewer=len(leave))
+    kept = taken.count - len(leave) - len(undecided)
+    if kept < taken.count:
+        store.correct_counts(connection, taken.claim_id, fewer=taken.count - kept)
     if kept == 0:
-        store.close_claim(connection, taken.claim_id, "misfired", now)
-    return kept
+        store.close_claim(connection, taken.claim_id, "misfired" if leave else "released", now)
+    return ClaimResult(
+        kept,
+        len(taken.misfired) - len(undecided),
+        taken.claim_id if kept else None,
+        "the tick's time is up" if undecided else None,
+    )

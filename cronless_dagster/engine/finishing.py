@@ -1,10 +1,17 @@
-"""Writing finished batches beside the work: while one is being written, the next is run and planned."""
+"""Writing finished batches beside the work: while one is being written, the next is run and planned.
+
+Work that is done is not given up lightly: what somebody's locks or a database that is away keep from being written
+stays here and is tried again.
+"""
 
 from __future__ import annotations
 
+import logging
+import time
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from cronless_dagster.store.database import RETRY_SECONDS, is_in_the_way, may_pass
 from cronless_dagster.store.errors import ClaimLost
 
 if TYPE_CHECKING:
@@ -13,66 +20,188 @@ if TYPE_CHECKING:
 
     from cronless_dagster.store.results import Result
 
+logger = logging.getLogger(__name__)
+
+# A canceled run has little time before it is killed.
+LEAVE_SECONDS = 10.0
+_TOLD_EVERY_SECONDS = 60.0
+
+
+class Written(NamedTuple):
+    """What became of a batch: the ids that were accepted, and the results whose row somebody else has locked."""
+
+    accepted: set[UUID]
+    held: Sequence[Result]
+
 
 class Finisher:
     """Has at most one batch on its way to the database, in a thread of its own; the next one waits for it."""
 
     def __init__(
         self,
-        write: Callable[[Sequence[Result]], set[UUID]],
+        write: Callable[[Sequence[Result]], Written],
         accepted: Callable[[Sequence[Result], set[UUID]], None],
         discarded: Callable[[Sequence[Result]], ClaimLost],
+        *,
+        lost: Callable[[], bool],
+        batch_size: int,
+        patience: float,
     ) -> None:
         """Prepare.
 
         Args:
-            write: Writes a batch in a transaction and returns the ids that were accepted; in the thread.
+            write: Writes a batch in a transaction; in the thread.
             accepted: Told of each batch that was written; in the caller's thread.
-            discarded: Told of the batch that met a lost claim; returns what to raise.
+            discarded: Told of the results that met a lost claim; returns what to raise.
+            lost: Whether the claim is known to be lost: the end of waiting for locks, however long they are held.
+            batch_size: The most results of a transaction.
+            patience: Seconds for which a database may be away: the claim's lease, which runs out then.
         """
         self._write, self._accepted, self._discarded = write, accepted, discarded
+        self._lost, self._batch_size, self._patience = lost, batch_size, patience
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="finish")
-        self._on_its_way: tuple[Sequence[Result], Future[set[UUID]]] | None = None
-        self._failed: list[Sequence[Result]] = []
+        self._on_its_way: tuple[Sequence[Result], Future[Written]] | None = None
+        self._waiting: list[Result] = []
+        self._held: list[Result] = []
+        self._broken: list[Sequence[Result]] = []
+        self._failing_since: float | None = None
+        self._not_before = self._held_until = self._told_at = 0.0
 
-    def write(self, results: Sequence[Result]) -> None:
-        """Begin to write a batch, once the one before is written. Raises as `settle` does, and has not begun then."""
-        self.settle()
-        self._begin(results)
+    def add(self, results: Sequence[Result]) -> None:
+        """Take results over, to be written."""
+        self._waiting.extend(results)
+
+    def catch_up(self) -> None:
+        """Begin to write, once what is on its way is written, until less than a batch waits. Raises as `poll` does."""
+        self.poll()
+        while len(self._waiting) >= self._batch_size and time.monotonic() >= self._not_before:
+            self.poll()
+
+    def poll(self) -> None:
+        """Wait for the batch on its way, and begin the next one if there is any and it is time.
+
+        Raises:
+            ClaimLost: The batch was refused.
+            Exception: It could not be written, and waiting will not help; `leave` tries once more.
+        """
+        self._wait()
+        self._begin()
+
+    def settle(self) -> None:
+        """Wait until all is written, for as long as the claim is held. Raises as `poll` does."""
+        while self._on_its_way or self._waiting or self._held:
+            self.poll()
+            if self._on_its_way is None and (self._waiting or self._held):
+                if self._lost():
+                    raise self._all_discarded(())
+                time.sleep(RETRY_SECONDS / 5)
+
+    def leave(self, results: Sequence[Result] = ()) -> None:
+        """Write what can be written within `LEAVE_SECONDS`, on the way out after an error.
+
+        A batch that can't be written is tried in halves, and keeps no other from being tried. Raises only what
+        interrupts the waiting.
+        """
+        self._waiting.extend(results)
+        deadline = time.monotonic() + LEAVE_SECONDS
+        again, self._broken = self._broken, []
+        while time.monotonic() < deadline:
+            try:
+                self.poll()
+            except ClaimLost as error:
+                logger.warning("%s", error)
+            except Exception:
+                logger.exception("finished jobs could not be recorded; trying them apart")
+            again += self._halves_of_broken()
+            if self._on_its_way is None:
+                if again:
+                    self._submit(again.pop())
+                elif self._waiting or self._held:
+                    time.sleep(RETRY_SECONDS / 5)
+                else:
+                    return
+        unwritten = len(self._waiting) + len(self._held) + sum(map(len, again))
+        if unwritten or self._on_its_way:
+            logger.error("%s finished jobs could not be recorded in time, and run again", f"{unwritten:,}")
 
     def close(self) -> None:
         """Let the thread end."""
         self._thread.shutdown(wait=False)
 
-    def settle(self) -> None:
-        """Wait until nothing is on its way.
+    def _begin(self) -> None:
+        now = time.monotonic()
+        if self._on_its_way is not None or now < self._not_before:
+            return
+        batch = self._waiting[: self._batch_size]
+        del self._waiting[: len(batch)]
+        if now >= self._held_until:
+            room = self._batch_size - len(batch)
+            batch += self._held[:room]
+            del self._held[:room]
+        if batch:
+            self._submit(batch)
 
-        Raises:
-            ClaimLost: The batch was refused.
-            Exception: The batch could not be written; the next call tries once more.
-        """
-        while self._on_its_way is None and self._failed:
-            self._begin(self._failed.pop(0))
-            self._wait()
-        self._wait()
+    def _halves_of_broken(self) -> list[Sequence[Result]]:
+        broken, self._broken = self._broken, []
+        halves: list[Sequence[Result]] = []
+        for batch in broken:
+            half = len(batch) // 2
+            if half:
+                halves += batch[half:], batch[:half]
+            else:
+                logger.error("the result of job %s could not be recorded, and it runs again", batch[0].job.id)
+        return halves
 
-    def _begin(self, results: Sequence[Result]) -> None:
-        self._on_its_way = results, self._thread.submit(self._write, results)
+    def _submit(self, batch: Sequence[Result]) -> None:
+        self._on_its_way = batch, self._thread.submit(self._write, batch)
 
     def _wait(self) -> None:
         if self._on_its_way is None:
             return
         results, future = self._on_its_way
         try:
-            accepted = future.result()
-        except ClaimLost:
+            written = future.result()
+        except BaseException as error:
+            # An interruption of the waiting leaves the batch on its way.
+            if not future.done() or future.exception() is not error:
+                raise
             self._on_its_way = None
-            raise self._discarded(results) from None
-        except BaseException:
-            # An interruption of the waiting leaves the batch on its way; a failed write is kept for another try.
-            if future.done() and future.exception() is not None:
-                self._on_its_way = None
-                self._failed.append(results)
-            raise
+            self._after(results, error)
+            return
         self._on_its_way = None
-        self._accepted(results, accepted)
+        self._failing_since = None
+        if written.held:
+            self._held.extend(written.held)
+            self._held_until = time.monotonic() + RETRY_SECONDS
+            self._tell(len(self._held))
+            held = {result.job.id for result in written.held}
+            results = [result for result in results if result.job.id not in held]
+        if results:
+            self._accepted(results, written.accepted)
+
+    def _after(self, results: Sequence[Result], error: BaseException) -> None:
+        """Keep what may be written later; raise what waiting doesn't mend."""
+        if isinstance(error, ClaimLost):
+            raise self._all_discarded(results) from None
+        now = time.monotonic()
+        self._failing_since = self._failing_since or now
+        if may_pass(error) and (is_in_the_way(error) or now - self._failing_since < self._patience):
+            self._waiting[:0] = results
+            self._not_before = now + RETRY_SECONDS
+            self._tell(len(self._waiting), error)
+            return
+        self._broken.append(results)
+        raise error
+
+    def _all_discarded(self, results: Sequence[Result]) -> ClaimLost:
+        gone = [*results, *self._waiting, *self._held, *(one for batch in self._broken for one in batch)]
+        self._waiting, self._held, self._broken = [], [], []
+        return self._discarded(gone)
+
+    def _tell(self, count: int, error: BaseException | None = None) -> None:
+        now = time.monotonic()
+        if self._told_at and now - self._told_at < _TOLD_EVERY_SECONDS:
+            return
+        self._told_at = now
+        why = "their rows are locked by another transaction" if error is None else f"{error}"
+        logger.warning("%s finished jobs wait to be recorded, tried again meanwhile: %s", f"{count:,}", why)

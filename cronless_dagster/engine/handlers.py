@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,7 @@ class HandlerContext:
     """What a handler may ask for by taking a second parameter.
 
     Attributes:
-        engine: The store's engine; a handler's own writes may share the database.
+        engine: On the store's database, which a handler's own writes may share; a connection for each thread.
         log: Reaches the Dagster run's log.
         now: The instant at which the batch started, aware UTC; the virtual one where the clock is virtual.
         run_id: The Dagster run, if there is one.
@@ -77,18 +77,13 @@ class Tries:
             self._answered.extend(_run_batch(self._job_type, self._jobs, self._context, self._clock()))
             while self._answered:
                 yield self._answered.popleft()
-        elif self._job_type.concurrency == 1 or len(self._jobs) == 1:
-            call = _caller(self._job_type.handler, self._context)
-            for job in self._jobs:
-                if self._stopped():
-                    return
-                yield _try(call, job, self._clock, (Exception, SystemExit))
         else:
             call = _caller(self._job_type.handler, self._context)
+            # Also for one at a time: this thread records results and renews nothing while a handler takes long.
             # In a thread of the pool no exception means that the run is canceled: that reaches the main thread.
             self._pool = Pool(
                 self._jobs,
-                lambda job: _try(call, job, self._clock, (BaseException,)),
+                lambda job: _try(call, job, self._clock),
                 self._stopped,
                 self._job_type.concurrency,
                 self._job_type.name,
@@ -107,41 +102,65 @@ def _clock(context: HandlerContext) -> Callable[[], datetime]:
     return (lambda: datetime.now(UTC)) if real else (lambda: context.now)
 
 
-def _try(
-    call: Callable[[ClaimedJob], Any],
-    job: ClaimedJob,
-    clock: Callable[[], datetime],
-    failures: tuple[type[BaseException], ...],
-) -> Tried:
+def _try(call: Callable[[ClaimedJob], Any], job: ClaimedJob, clock: Callable[[], datetime]) -> Tried:
     started_at = clock()
     try:
         return Tried(job, _as_outcome(call(job)), started_at)
-    except failures as error:
+    except BaseException as error:  # noqa: BLE001 - a failing job never fails its neighbours
         return Tried(job, failure(error), started_at)
 
 
 def failure(error: BaseException) -> Outcome:
     """Return the outcome for what a handler raised."""
-    text = str(error).strip() or "no message"
+    said = _text(error)
     if isinstance(error, PermanentFailure):
-        return Outcome("failure", error=text, retry=False)
-    return Outcome("failure", error=f"{type(error).__name__}: {text}")
+        return Outcome("failure", error=said, retry=False)
+    return Outcome("failure", error=f"{type(error).__name__}: {said}")
+
+
+def _text(said: object) -> str:
+    """Return the text of whatever a handler gave for one, without trusting its `__str__`."""
+    try:
+        return str.strip(str(said)) or "no message"
+    except BaseException as error:  # noqa: BLE001 - a text is no reason to lose the result
+        return f"no message: its __str__ raised {type(error).__name__}"
 
 
 def _as_outcome(answer: Any) -> Outcome:
     if answer is None:
         return SUCCESS
     if isinstance(answer, Outcome):
-        return answer
+        return _checked(answer)
     if isinstance(answer, datetime) and answer.tzinfo is not None:
-        return Outcome("success", next_at=answer)
+        return _checked(Outcome("success", next_at=answer))
     # The work is done and would be done again: another try can't mend the answer.
     shown = f"{answer.isoformat()} without a zone" if isinstance(answer, datetime) else type(answer).__name__
-    return Outcome(
-        "failure",
-        error=f"the handler returned {shown}: return None, an Outcome or the next instant as an aware datetime",
-        retry=False,
+    return _wrong(
+        f"the handler returned {shown}: return None, an Outcome or the next instant as an aware datetime"
     )
+
+
+def _checked(outcome: Outcome) -> Outcome:
+    """Return an outcome whose parts are of their types: a handler isn't typed, and all that follows trusts them."""
+    error, next_at = outcome.error, outcome.next_at
+    if error is not None and type(error) is not str:
+        error = _text(error)
+    if next_at is not None:
+        try:
+            # Into UTC and a plain datetime, whatever class or zone the handler uses.
+            at = next_at.astimezone(UTC)
+            next_at = datetime.combine(at.date(), at.time(), UTC)
+        except Exception as wrong:  # noqa: BLE001 - any class may pose as an instant
+            return _wrong(
+                f"the handler's next_at can't be used ({failure(wrong).error}): give an aware datetime"
+            )
+    if error is outcome.error and next_at is None:
+        return outcome
+    return replace(outcome, error=error, next_at=next_at)
+
+
+def _wrong(error: str) -> Outcome:
+    return Outcome("failure", error=error, retry=False)
 
 
 def _caller(handler: Callable[..., Any], context: HandlerContext) -> Callable[[Any], Any]:
@@ -201,7 +220,12 @@ def _of_batch(answers: Mapping[str, Any], job: ClaimedJob) -> Outcome:
         answer = answers[str(job.id)]
     except KeyError:
         return Outcome("failure", error="the batch handler gave no outcome for this job's id")
-    return failure(answer) if isinstance(answer, BaseException) else _as_outcome(answer)
+    if isinstance(answer, BaseException):
+        return failure(answer)
+    try:
+        return _as_outcome(answer)
+    except Exception as error:  # noqa: BLE001 - as for a single job
+        return failure(error)
 
 
 def _answers_by_id(answers: Any) -> Mapping[str, Any]:

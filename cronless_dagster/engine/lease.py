@@ -36,7 +36,7 @@ class Heartbeat:
     ) -> None:
         """Prepare; the thread starts with the block."""
         self._engine, self._claim_id, self._execution_id, self._now = engine, claim_id, execution_id, now
-        self._every = lease_seconds / 3
+        self._every, self._again = lease_seconds / 3, lease_seconds / 30
         self._stop = threading.Event()
         self.lost = threading.Event()
         self._thread = threading.Thread(target=self._renew, name=f"lease {claim_id}", daemon=True)
@@ -54,12 +54,15 @@ class Heartbeat:
         self._thread.join(timeout=10)
 
     def _renew(self) -> None:
-        while not self._stop.wait(self._every):
+        pause = self._every
+        while not self._stop.wait(pause):
+            pause = self._again
             try:
                 with transaction(self._engine) as connection:
                     hold_claim(
                         connection, self._claim_id, self._execution_id, current_time(connection, self._now)
                     )
+                pause = self._every
             except ClaimLost as error:
                 logger.warning("%s", error)
                 self.lost.set()

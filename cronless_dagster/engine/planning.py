@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID
 
 from cronless_dagster.scheduling.models import Outcome, Plan, RetryPolicy
@@ -81,13 +81,19 @@ def plan_rows(
 def _first_plan(row: Any, job_types: JobTypes | None, now: datetime) -> Plan:
     job_type = job_types.get(row.job_type) if job_types is not None else None
     plan = plan_first(planned_job(row, job_type.retry if job_type else _DEFAULT_RETRY), now)
-    if plan.scheduled_for is None or plan.scheduled_for != row.last_success_for:
+    instant = plan.scheduled_for
+    # A retry that waits is the same occurrence still.
+    if instant is None or instant > now or row.last_finished_at is None or row.attempt > 0:
         return plan
     if parse_schedule(row.schedule, row.timezone, row.dst_policy).kind != "once":
         return plan
-    # An edit that leaves the one instant where it was fires nothing again.
+    if instant > row.serving_at and now <= instant + timedelta(seconds=row.misfire_grace_seconds):
+        # A new instant that passed while the edit waited for this tick.
+        return plan
+    # Its one occurrence has ended: an edit of its zone or jitter must not fire it again.
+    ended: Literal["DONE", "FAILED"] = "DONE" if row.last_outcome == "success" else "FAILED"
     return replace(
-        plan, status="DONE", next_run_at=None, scheduled_for=None, reason="its one occurrence was served"
+        plan, status=ended, next_run_at=None, scheduled_for=None, reason="its one occurrence has ended"
     )
 
 
@@ -152,7 +158,7 @@ def follow_zone_data(
     Only ever forward: an older node beside a newer one leaves the rows alone. Where the sweep stands is kept
     for each part of the id space, so that shards sweep side by side.
     """
-    key = f"zone_data:{ids.low}"
+    key = f"zone_data:{ids.low}:{ids.high}"
     state = progress.get(key)
     if state is not None and (state["version"] > TZDATA_VERSION or _swept(state)):
         return
@@ -165,9 +171,10 @@ def follow_zone_data(
     with transaction(engine) as connection:
         at = current_time(connection, now)
         after = ids.low if state is None or state["version"] != TZDATA_VERSION else UUID(state["after"])
-        last, cleared = clear_other_zone_data(connection, TZDATA_VERSION, after, ZONE_DATA_BATCH, at)
-        done = last is None or last > ids.high
-        value = {"version": TZDATA_VERSION, "after": None if done else str(last)}
+        last, cleared = clear_other_zone_data(
+            connection, TZDATA_VERSION, after, ZONE_DATA_BATCH, at, up_to=ids.high
+        )
+        value = {"version": TZDATA_VERSION, "after": None if last is None else str(last)}
         write_progress(connection, key, value, at)
     report.replanned_zones += cleared
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -12,6 +13,11 @@ if TYPE_CHECKING:
 IDLE_SECONDS = 1.0
 JobT = TypeVar("JobT")
 ResultT = TypeVar("ResultT")
+
+
+@dataclass(frozen=True, slots=True)
+class _Broken:
+    error: BaseException
 
 
 class Pool(Generic[JobT, ResultT]):
@@ -32,7 +38,7 @@ class Pool(Generic[JobT, ResultT]):
 
         Args:
             jobs: Taken in their order.
-            call: Must not raise.
+            call: What it raises ends the iteration.
             stopped: Asked before each job; true leaves the rest alone.
             size: The most threads; no more than there are jobs.
             name: Of the threads.
@@ -41,11 +47,14 @@ class Pool(Generic[JobT, ResultT]):
         self._size = min(size, len(jobs))
         self._next = threading.Lock()
         self._halted = threading.Event()
-        # None is a thread's last word.
-        self._finished: SimpleQueue[ResultT | None] = SimpleQueue()
+        # None is a thread's last word, an error the last but one.
+        self._finished: SimpleQueue[ResultT | _Broken | None] = SimpleQueue()
 
     def __iter__(self) -> Iterator[ResultT | None]:
-        """Yield results until all threads have ended, and None whenever none came for a while."""
+        """Yield results until all threads have ended, and None whenever none came for a while.
+
+        A thread never ends unnoticed: what it died of is raised here.
+        """
         for number in range(self._size):
             threading.Thread(target=self._work, name=f"{self._name}-{number}", daemon=True).start()
         working = self._size
@@ -57,6 +66,8 @@ class Pool(Generic[JobT, ResultT]):
                 continue
             if result is None:
                 working -= 1
+            elif isinstance(result, _Broken):
+                raise result.error
             else:
                 yield result
 
@@ -69,7 +80,7 @@ class Pool(Generic[JobT, ResultT]):
                 result = self._finished.get_nowait()
             except Empty:
                 return unread
-            if result is not None:
+            if result is not None and not isinstance(result, _Broken):
                 unread.append(result)
 
     def _work(self) -> None:
@@ -80,5 +91,7 @@ class Pool(Generic[JobT, ResultT]):
                 if job is None:
                     return
                 self._finished.put(self._call(job))
+        except BaseException as error:  # noqa: BLE001 - the iteration raises it
+            self._finished.put(_Broken(error))
         finally:
             self._finished.put(None)

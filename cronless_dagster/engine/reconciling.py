@@ -56,6 +56,17 @@ def decide_local(claim: Claim, now: datetime) -> Action:
     return "died" if claim.state == "RUNNING" else "release"
 
 
+def decide_forgotten(claim: Claim, runs: Sequence[RunView]) -> Action:
+    """Decide about a claim of a job type that no code has declared for long: it would wait for ever.
+
+    Its rows go back to wait for whoever declares the type again, or for an edit. Only before the start fence:
+    a run that comes late finds the claim closed.
+    """
+    if claim.state != "CLAIMED" or any(not run.ended for run in runs):
+        return "keep"
+    return "release"
+
+
 def due_for_hand_over(claim: Claim, now: datetime) -> bool:
     """Tell whether a claim without a run may be handed over at this tick.
 

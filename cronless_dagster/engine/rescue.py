@@ -71,8 +71,11 @@ def _as_decided(locked: store.Claim, seen: store.Claim) -> bool:
     )
 
 
-def _holder_died(connection: Connection, claim: store.Claim, now: datetime) -> str:
+def _holder_died(connection: Connection, claim: store.Claim, now: datetime) -> str | None:
     """Keep the dead claim's unfinished rows apart from each other, or count the crash of the only one."""
+    if store.requeue_lapsed_jobs(connection, claim.id, now):
+        # Jobs with a living holder of their own, or an outcome that waits for a tick: the claim ends after them.
+        return None
     unfinished = store.unfinished_rows(connection, claim.id)
     if unfinished == 0:
         store.close_claim(connection, claim.id, "done", now)

@@ -5,22 +5,23 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from uuid import UUID
 
 from sqlalchemy import Engine, text
 
-from cronless_dagster.engine.finishing import Finisher
+from cronless_dagster.engine.finishing import LEAVE_SECONDS, Finisher, Written
 from cronless_dagster.engine.handlers import HandlerContext, Tried, Tries
 from cronless_dagster.engine.lease import Heartbeat
 from cronless_dagster.scheduling.planner import plan_next
 from cronless_dagster.store import claims as store
 from cronless_dagster.store.clock import current_time
-from cronless_dagster.store.database import transaction
+from cronless_dagster.store.database import engine_for_threads, patiently, transaction
 from cronless_dagster.store.errors import ClaimLost
 from cronless_dagster.store.history import with_partition
 from cronless_dagster.store.loading import load_page
-from cronless_dagster.store.results import Result, finish_jobs
+from cronless_dagster.store.results import Result, finish_jobs, lock_finished
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,6 +34,9 @@ PAGE_SIZE = 2_000
 FINISH_BATCH = 1_000
 FINISH_SECONDS = 2.0
 MAX_SHOWN_FAILURES = 100
+
+logger = logging.getLogger(__name__)
+_T = TypeVar("_T")
 
 RunStatus = Literal["done", "closed", "held", "unknown", "lost"]
 
@@ -138,11 +142,16 @@ def run_claim(
         claim = store.start_claim(connection, claim_id, execution_id, run_id, at)
         if claim is None:
             return _refused(connection, claim_id, found.job_type)
-    context = HandlerContext(engine, log or logging.getLogger(job_type.name), at, run_id)
-    run = _Run(engine, job_type, claim, execution_id, run_id, now, context, progress)
-    with Heartbeat(engine, claim_id, execution_id, claim.lease_seconds, now) as heartbeat:
+    at_once = job_type.concurrency if job_type.takes == "job" else 1
+    with (
+        engine_for_threads(engine, at_once) as theirs,
+        Heartbeat(engine, claim_id, execution_id, claim.lease_seconds, now) as heartbeat,
+    ):
+        context = HandlerContext(theirs, log or logging.getLogger(job_type.name), at, run_id)
+        lost = heartbeat.lost.is_set
+        run = _Run(engine, job_type, claim, execution_id, run_id, now, context, lost=lost, progress=progress)
         try:
-            run.all_pages(heartbeat.lost.is_set)
+            run.all_pages()
         finally:
             run.finisher.close()
     run.report.seconds = round(time.monotonic() - started, 3)
@@ -173,43 +182,63 @@ class _Run:
         run_id: str | None,
         now: datetime | None,
         context: HandlerContext,
+        *,
+        lost: Callable[[], bool],
         progress: Callable[[ClaimReport], None] | None,
     ) -> None:
         self.engine, self.job_type, self.claim, self.now, self.context = engine, job_type, claim, now, context
-        self.execution_id, self.run_id, self.progress = execution_id, run_id, progress
+        self.execution_id, self.run_id, self.lost, self.progress = execution_id, run_id, lost, progress
         self.report = ClaimReport(claim.id, job_type.name, job_count=claim.job_count)
         self._tried: list[Tried] = []
         self._flushed_at = time.monotonic()
-        self.finisher = Finisher(self._write, self._accepted, self._discard)
+        self.finisher = Finisher(
+            self._write,
+            self._accepted,
+            self._discard,
+            lost=lost,
+            batch_size=FINISH_BATCH,
+            patience=claim.lease_seconds,
+        )
 
-    def all_pages(self, lost: Callable[[], bool]) -> None:
+    def all_pages(self) -> None:
         """Run page after page until the claim holds no more unfinished rows, then close it."""
         # A batch handler is given the whole claim.
         page_size = self.job_type.batch_size if self.job_type.takes == "batch" else PAGE_SIZE
         after = UUID(int=0)
-        while page := self._load(after, page_size):
-            after = page[-1].id
-            self._run_page(page, lost)
-            if lost():
-                self.finisher.settle()
-                raise self._lost()
         try:
+            while page := self._patiently(partial(self._load, after, page_size)):
+                after = page[-1].id
+                self._run_page(page)
+                self._stop_if_lost()
             self.finisher.settle()
         except BaseException:
-            self.finisher.settle()
+            # A canceled run, or a database that was away: what is done is recorded, and not done again.
+            self.progress = None
+            self.finisher.leave(self._planned_at_last())
             raise
+        self._patiently(self._close)
+
+    def _stop_if_lost(self) -> None:
+        if self.lost():
+            self.finisher.settle()
+            raise self._lost()
+
+    def _close(self) -> None:
         with transaction(self.engine) as connection:
             at = current_time(connection, self.now)
             store.hold_claim(connection, self.claim.id, self.execution_id, at)
             if store.unfinished_rows(connection, self.claim.id, most=1) == 0:
                 store.close_claim(connection, self.claim.id, "done", at)
 
+    def _patiently(self, ask: Callable[[], _T]) -> _T:
+        return patiently(ask, self.claim.lease_seconds)
+
     def _load(self, after: UUID, page_size: int) -> list[ClaimedJob]:
         with transaction(self.engine) as connection:
             return load_page(connection, self.claim.id, after, page_size, self.job_type.retry)
 
-    def _run_page(self, page: Sequence[ClaimedJob], lost: Callable[[], bool]) -> None:
-        tries = Tries(self.job_type, page, self.context, lost)
+    def _run_page(self, page: Sequence[ClaimedJob]) -> None:
+        tries = Tries(self.job_type, page, self.context, self.lost)
         try:
             for tried in tries:
                 if tried is not None:
@@ -217,22 +246,20 @@ class _Run:
                 if len(self._tried) >= FINISH_BATCH or time.monotonic() - self._flushed_at > FINISH_SECONDS:
                     self._flush()
                 if tried is None:
-                    self.finisher.settle()
+                    self.finisher.poll()
             self._flush()
         except BaseException:
-            # A canceled run, or a database that was away: what is done is recorded, and not done again.
-            self.progress = None
             self._tried += tries.leave()
-            self._flush()
-            self.finisher.settle()
             raise
 
     def _flush(self) -> None:
         """Hand finished tries to the writer; planning a batch overlaps with the writing of the one before."""
         self._flushed_at = time.monotonic()
         while batch := self._tried[:FINISH_BATCH]:
-            self.finisher.write(self._planned(batch))
+            # Interrupted in between, a result comes twice rather than never: the second one isn't accepted.
+            self.finisher.add(self._patiently(partial(self._planned, batch)))
             del self._tried[: len(batch)]
+            self.finisher.catch_up()
 
     def _planned(self, batch: Sequence[Tried]) -> list[Result]:
         at = self.now
@@ -244,15 +271,26 @@ class _Run:
             for one in batch
         ]
 
-    def _write(self, results: Sequence[Result]) -> set[UUID]:
-        def write() -> set[UUID]:
+    def _planned_at_last(self) -> list[Result]:
+        """Plan what is left on the way out, where an error must not hide the one that led there."""
+        try:
+            results = patiently(partial(self._planned, self._tried), LEAVE_SECONDS) if self._tried else []
+        except Exception:
+            logger.exception("%s finished jobs could not be planned, and run again", f"{len(self._tried):,}")
+            return []
+        self._tried.clear()
+        return results
+
+    def _write(self, results: Sequence[Result]) -> Written:
+        def write() -> Written:
             with transaction(self.engine) as connection:
                 at = current_time(connection, self.now)
                 store.hold_claim(connection, self.claim.id, self.execution_id, at)
-                accepted = finish_jobs(connection, results, at, run_id=self.run_id, holder=self.execution_id)
-                done = sum(one.job.id in accepted and one.plan.recorded == "success" for one in results)
+                free, held = lock_finished(connection, self.claim.id, results)
+                accepted = finish_jobs(connection, free, at, run_id=self.run_id, holder=self.execution_id)
+                done = sum(one.job.id in accepted and one.plan.recorded == "success" for one in free)
                 store.correct_counts(connection, self.claim.id, done=done, failed=len(accepted) - done)
-                return accepted
+                return Written(accepted, held)
 
         return with_partition(self.engine, self.now, write)
 

@@ -9,13 +9,20 @@ from __future__ import annotations
 import logging
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from sqlalchemy.exc import SQLAlchemyError
 
 from cronless_dagster.engine.claiming import claim_one
 from cronless_dagster.engine.planning import finish_reported, follow_zone_data, plan_rows
-from cronless_dagster.engine.reconciling import by_claim, decide, decide_local, hand_overs
+from cronless_dagster.engine.reconciling import (
+    by_claim,
+    decide,
+    decide_forgotten,
+    decide_local,
+    hand_overs,
+)
 from cronless_dagster.engine.report import TickReport
 from cronless_dagster.engine.rescue import carry_out
 from cronless_dagster.scheduling.errors import CronlessError
@@ -23,7 +30,7 @@ from cronless_dagster.scheduling.shards import FULL, IdRange
 from cronless_dagster.store import claims as store
 from cronless_dagster.store.clock import current_time
 from cronless_dagster.store.database import transaction
-from cronless_dagster.store.declarations import declare
+from cronless_dagster.store.declarations import declare, forgotten_types
 from cronless_dagster.store.errors import DatabaseNotMigrated, DatabaseUnavailable
 from cronless_dagster.store.fairness import Waiting, waiting_types
 from cronless_dagster.store.history import ensure_partitions, prune
@@ -154,8 +161,12 @@ class _Tick:
 
     def reconcile(self, runs: Runs | None, route: str) -> None:
         """Compare open claims with the executor's runs; local claims are judged by their lease, by anybody."""
+        at = self.report.now
         with transaction(self.engine) as connection:
             claims = store.open_claims(connection)
+            forgotten = forgotten_types(
+                connection, {one.job_type for one in claims if one.job_type not in self.job_types}, at
+            )
         mine = [claim for claim in claims if self.ids.contains(claim.id_low)]
         asked = (
             [claim for claim in mine if claim.route == "run"] if runs is not None and route == "run" else []
@@ -166,7 +177,15 @@ class _Tick:
         actions = [
             (claim, *decide(claim, seen.get(claim.id, []), self.report.now))
             for claim in asked
-            if claim.id in seen or claim.state == "RUNNING" or claim.job_type in self.job_types
+            if claim.id in seen
+            or claim.state == "RUNNING"
+            or claim.job_type in self.job_types
+            or claim.job_type in forgotten
+        ]
+        actions += [
+            (claim, decide_forgotten(claim, seen.get(claim.id, [])), None)
+            for claim in mine
+            if claim.job_type in forgotten and claim.route != "local"
         ]
         actions += [
             (claim, decide_local(claim, self.report.now), None) for claim in mine if claim.route == "local"
@@ -207,17 +226,17 @@ class _Tick:
                 self.report.errors.append(f"{name}: {_first_line(error)}")
 
     def _claim_type(self, job_type: JobType, waiting: Waiting, route: str, room: int) -> int:
-        # What people asked for comes beside what is due, not in its place.
+        # What people asked for comes beside what is due, not in its place: one claim of it, as long as something is.
         made = counted = taken = 0
+        requests = True
         while True:
-            if counted == job_type.claims_per_tick:
+            if counted == job_type.claims_per_tick or made >= room:
                 # Whether anything is left is for the next tick to see; say so only where it is known.
                 if taken >= counted * job_type.batch_size:
-                    self.report.left[job_type.name] = "may have more due: one tick's claims are made"
-                return made
-            if made >= room:
-                if taken >= counted * job_type.batch_size:
-                    self.report.left[job_type.name] = "may have more due: the tick hands over no more claims"
+                    why = (
+                        "one tick's claims are made" if made < room else "the tick hands over no more claims"
+                    )
+                    self.report.left[job_type.name] = f"may have more due: {why}"
                 return made
             if not self.may_claim():
                 self.report.left[job_type.name] = "has more due: the tick's time is up"
@@ -229,16 +248,23 @@ class _Tick:
                 route=route,
                 ids=self.ids,
                 now=self.now,
+                requests=requests and room - made > 1,
+                more=self.may_claim,
             )
             self.report.misfired += result.misfired
             if result.reason is not None:
                 self.report.left[job_type.name] = f"has more due: {result.reason}"
             if result.claim_id is None and result.misfired == 0:
-                return made
+                if waiting.due_since is None or waiting.triggered_since is None or result.reason is not None:
+                    return made
+                # Nothing is due any more: the rest of the tick is for requests.
+                waiting = replace(waiting, due_since=None)
+                continue
             if result.claim_id is None:
                 # All were past their grace and wait for their next occurrence: that costs no run.
                 continue
             made += 1
+            requests = requests and not result.manual
             counted += not result.manual
             taken += 0 if result.manual else result.rows
             self.report.claims += 1

@@ -37,10 +37,11 @@ class CronlessResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # ha
             SettingsError: No address is given, here or in the environment.
             DatabaseUnavailable: The address is none of PostgreSQL's.
         """
-        url = self.database_url or Settings.from_env(os.environ).database_url
+        settings = Settings.from_env(os.environ)
+        url = self.database_url or settings.database_url
         if not url:
             raise SettingsError(
                 "CRONLESS_DATABASE_URL is not set: give the address of the PostgreSQL that holds the jobs, such as"
                 " postgresql://user@host/database"
             )
-        return shared_engine(url)
+        return shared_engine(url, settings.statement_timeout_ms)

@@ -19,6 +19,10 @@ Kind = Literal["cron", "every", "once", "rrule", "window", "handler"]
 COUNT_BOUND = 10_000
 """The instants of a stretch are counted up to this many; a longer one is said to be cut."""
 
+WALK_BOUND = 1_000
+"""The same, where only walking from instant to instant can count them: a batch of jobs that were left alone
+for long has to be decided in a tick's time."""
+
 
 @dataclass(frozen=True, slots=True)
 class Schedule(ABC):
@@ -65,8 +69,8 @@ class Schedule(ABC):
     ) -> tuple[datetime | None, int, bool]:
         """Return the last instant in `(after, limit]`, how many there are in it, and if the count is cut.
 
-        The last instant is exact however long the stretch; the count stops at COUNT_BOUND. No
-        instant: `(None, 0, False)`.
+        The last instant is exact however long the stretch; the count stops at COUNT_BOUND, or at
+        WALK_BOUND where the instants have to be walked. No instant: `(None, 0, False)`.
         """
         first = self.next_after(after, job_id=job_id, anchor=anchor)
         if first is None or first > limit:
@@ -92,7 +96,10 @@ class Schedule(ABC):
         job_id: UUID | None = None,
         anchor: datetime | None = None,
     ) -> tuple[int, bool]:
-        """Return how many instants lie in `(after, limit]`, at most COUNT_BOUND, and if there are more."""
+        """Return how many instants lie in `(after, limit]`, at most WALK_BOUND, and if there are more.
+
+        A kind that can count without walking does, up to COUNT_BOUND.
+        """
         return count_walked(self, after, limit, job_id=job_id, anchor=anchor)
 
     def _last(
@@ -122,11 +129,12 @@ def count_walked(
     *,
     job_id: UUID | None = None,
     anchor: datetime | None = None,
+    at_most: int = WALK_BOUND,
 ) -> tuple[int, bool]:
     """Count the instants in `(after, limit]` one by one, as `Schedule.count` does unless it knows better."""
     count = 0
-    for at in islice(schedule.instants_after(after, job_id=job_id, anchor=anchor), COUNT_BOUND + 1):
+    for at in islice(schedule.instants_after(after, job_id=job_id, anchor=anchor), at_most + 1):
         if at > limit:
             return count, False
         count += 1
-    return min(count, COUNT_BOUND), count > COUNT_BOUND
+    return min(count, at_most), count > at_most

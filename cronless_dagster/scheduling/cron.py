@@ -121,7 +121,7 @@ class CronSchedule(Schedule):
     ) -> tuple[int, bool]:
         """Count as every schedule does, but whole local days by their fields if those are many a day.
 
-        Only the days that the stretch cuts, or in which the zone's offset changes, are walked.
+        Only days in which the zone's offset changes are walked.
         """
         if self.fields.per_day() <= _FEW_A_DAY:
             return count_walked(self, after, limit)
@@ -132,15 +132,32 @@ class CronSchedule(Schedule):
             if end is None or end > limit:
                 break
             if at < start - _TICK:
-                count += count_walked(self, at, start - _TICK)[0]
+                count += self._count_in_day(at, start - _TICK)
             if end - start != _DAY:
-                count += count_walked(self, start - _TICK, end - _TICK)[0]
+                count += self._walked(start - _TICK, end - _TICK)
             elif self.fields.matches_day(start.astimezone(self._zone).date()):
                 count += self.fields.per_day()
             at, start = end - _TICK, end
         if count <= COUNT_BOUND:
-            count += count_walked(self, at, limit)[0]
+            count += self._count_in_day(at, limit)
         return min(count, COUNT_BOUND), count > COUNT_BOUND
+
+    def _count_in_day(self, after: datetime, limit: datetime) -> int:
+        """Count the instants in `(after, limit]`: by the fields where that is part of one even local day."""
+        local = limit.astimezone(self._zone).replace(tzinfo=None)
+        midnight = datetime.combine(local, time())
+        start, end = instants(self._zone, midnight), instants(self._zone, midnight + _DAY)
+        if len(start) != 1 or len(end) != 1 or end[0] - start[0] != _DAY or after < start[0] - _TICK:
+            return self._walked(after, limit)
+        if not self.fields.matches_day(local.date()):
+            return 0
+        count = self.fields.per_day_until(local)
+        if after < start[0]:
+            return count
+        return count - self.fields.per_day_until(after.astimezone(self._zone))
+
+    def _walked(self, after: datetime, limit: datetime) -> int:
+        return count_walked(self, after, limit, at_most=COUNT_BOUND)[0]
 
     def _next_midnight(self, at: datetime) -> datetime | None:
         """Return the next local midnight after `at` that exists exactly once."""

@@ -116,6 +116,14 @@ class CronFields:
         """Return how many local times a matching day has."""
         return len(self.minutes) * len(self.hours)
 
+    def per_day_until(self, local: datetime) -> int:
+        """Return how many local times a matching day has up to and including the time of day of `local`."""
+        whole_hours = bisect_left(self.hours, local.hour)
+        count = whole_hours * len(self.minutes)
+        if whole_hours < len(self.hours) and self.hours[whole_hours] == local.hour:
+            count += bisect_right(self.minutes, local.minute)
+        return count
+
     def matches_day(self, day: date) -> bool:
         """Return whether a local date matches the month and day fields."""
         if day.month not in self.months:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from cronless_dagster.scheduling.errors import CronlessError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
 
 
 class LimitError(CronlessError, ValueError):
@@ -22,7 +26,8 @@ class Limits:
     Attributes:
         open_claims: Claims of the type that are not closed.
         in_flight: Rows of the type that are QUEUED or RUNNING.
-        per_tenant: The same, of one tenant.
+        per_tenant: The same, of one tenant. Rows that a person asked to run now are not held back by it,
+            but count in it: what is due waits for them.
 
     Raises:
         LimitError: A limit below 1.
@@ -66,6 +71,50 @@ def rows_to_claim(due: int, in_flight: int, open_claims: int, batch_size: int, l
     if room <= 0:
         return Allowance(0, f"{in_flight} jobs are in flight and the limit is {limits.in_flight}")
     return Allowance(min(due, batch_size, room), None)
+
+
+def rows_for_requests(
+    rows: int, open_claims: int, limits: Limits, requested_since: datetime, due_since: datetime | None
+) -> int:
+    """Decide how many of the rows that may be claimed go to people's requests; 0: what is due comes first.
+
+    Where something is due, requests take neither the last free place for a claim nor more than half of the room
+    for rows in flight. A type that has only one of either serves what has waited longer.
+
+    Args:
+        rows: How many rows the next claim may take, above 0.
+        open_claims: Claims of the type that are not closed.
+        limits: The type's limits.
+        requested_since: The earliest request.
+        due_since: The earliest due instant; None when nothing is due.
+    """
+    if due_since is None:
+        return rows
+    share = rows if limits.in_flight is None else rows // 2
+    if limits.open_claims == 1 or share == 0:
+        return max(share, 1) if requested_since < due_since else 0
+    if limits.open_claims is not None and limits.open_claims - open_claims <= 1:
+        return 0
+    return share
+
+
+def equal_shares(most: Mapping[str, int], rows: int) -> dict[str, int]:
+    """Share rows out among tenants: equal parts, and what one can't use goes to those that can.
+
+    Args:
+        most: How many rows each tenant can use, in the order in which a remainder is given out.
+        rows: How many there are; together the shares are no more.
+    """
+    shares = dict.fromkeys(most, 0)
+    wanting = [tenant for tenant, limit in most.items() if limit > 0]
+    while rows > 0 and wanting:
+        equal, rest = divmod(rows, len(wanting))
+        for place, tenant in enumerate(wanting):
+            given = min(equal + (place < rest), most[tenant] - shares[tenant])
+            shares[tenant] += given
+            rows -= given
+        wanting = [tenant for tenant in wanting if shares[tenant] < most[tenant]]
+    return shares
 
 
 def rows_for_tenant(due: int, in_flight: int, limits: Limits) -> int:

@@ -67,14 +67,16 @@ class Occurrences:
         The stretch may hold years of minutes, so a window at its end is widened until it holds enough.
         """
         span = timedelta(minutes=at_most)
-        while limit - after > span and self.last(limit, after=limit - span)[1] < at_most:
+        while True:
+            whole = limit - after <= span
+            found: deque[datetime] = deque(maxlen=at_most)
+            instant = self.after(after if whole else limit - span)
+            while instant is not None and instant <= limit:
+                found.append(instant)
+                instant = self.after(instant)
+            if whole or len(found) == at_most:
+                return list(found)
             span *= 2
-        found: deque[datetime] = deque(maxlen=at_most)
-        instant = self.after(limit - span if limit - after > span else after)
-        while instant is not None and instant <= limit:
-            found.append(instant)
-            instant = self.after(instant)
-        return list(found)
 
     def stretch(self, first: datetime, through: datetime, reason: MissedReason) -> MissedStretch:
         """Describe ``first`` and all instants up to and including ``through`` as missed."""

@@ -8,6 +8,7 @@ from uuid import UUID, uuid4
 
 from sqlalchemy import Connection, Row, text
 
+from cronless_dagster.scheduling.zones import utc
 from cronless_dagster.store.errors import ClaimLost
 from cronless_dagster.store.statements import statement
 
@@ -150,15 +151,18 @@ def open_claims(connection: Connection) -> list[Claim]:
 
 
 _LOAD = text(
-    "SELECT count(*), coalesce(sum(greatest(job_count - done_count - failed_count, 0)), 0)"
+    "SELECT cronless.clock_now(), count(*), coalesce(sum(greatest(job_count - done_count - failed_count, 0)), 0)"
     " FROM cronless.job_claim WHERE state IN ('CLAIMED', 'SUBMITTED', 'RUNNING') AND job_type = :job_type"
 )
 
 
-def load_of_type(connection: Connection, job_type: str) -> tuple[int, int]:
-    """Return how many claims of a job type are open, and how many rows they have in flight."""
-    claims, rows = connection.execute(_LOAD, {"job_type": job_type}).one()
-    return int(claims), int(rows)
+def load_of_type(connection: Connection, job_type: str) -> tuple[datetime, int, int]:
+    """Return the time, how many claims of a job type are open, and how many rows they have in flight.
+
+    In one question, since each claim asks it.
+    """
+    now, claims, rows = connection.execute(_LOAD, {"job_type": job_type}).one()
+    return utc(now), int(claims), int(rows)
 
 
 def lock_claim(connection: Connection, claim_id: UUID) -> Claim | None:
@@ -299,6 +303,24 @@ def delete_tombstones(connection: Connection, ids: list[UUID]) -> None:
     """Delete removed rows whose claim has ended."""
     if ids:
         connection.execute(_DELETE, {"ids": ids})
+
+
+_REQUEUE = text(
+    "UPDATE cronless.scheduled_job SET status = 'QUEUED', execution_id = NULL, lease_expires_at = NULL,"
+    " plan_count = plan_count + 1"
+    " WHERE status IN ('QUEUED', 'RUNNING') AND claim_id = :id AND status = 'RUNNING' AND report IS NULL"
+    " AND lease_expires_at < :now"
+)
+_STARTED = text(
+    "SELECT EXISTS (SELECT 1 FROM cronless.scheduled_job"
+    " WHERE status IN ('QUEUED', 'RUNNING') AND claim_id = :id AND status = 'RUNNING')"
+)
+
+
+def requeue_lapsed_jobs(connection: Connection, claim_id: UUID, now: datetime) -> bool:
+    """Take jobs that were started one by one from holders whose lease ran out; tell whether others run on."""
+    connection.execute(_REQUEUE, {"id": claim_id, "now": now})
+    return bool(connection.execute(_STARTED, {"id": claim_id}).scalar_one())
 
 
 _UNFINISHED = text(

@@ -11,8 +11,9 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar
 
-from sqlalchemy import Connection, Engine, create_engine, make_url, text
-from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy import URL, Connection, Engine, create_engine, make_url, text
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import NullPool
 
 from cronless_dagster.settings import without_password
@@ -28,14 +29,24 @@ DRIVER = "postgresql+psycopg"
 CONNECT_TIMEOUT_SECONDS = 10
 STATEMENT_TIMEOUT_MS = 15_000
 LOCK_TIMEOUT_MS = 5_000
+# An execution option of the engine, so that each transaction on it knows the limit.
+_STATEMENT_TIMEOUT = "cronless_statement_timeout_ms"
 _UNDEFINED_TABLE = "42P01"
 _INVALID_SCHEMA = "3F000"
 
 
-def create_store_engine(url: str, *, pooled: bool = True) -> Engine:
+def create_store_engine(
+    url: str | URL,
+    *,
+    pooled: bool = True,
+    pool_size: int = 5,
+    statement_timeout_ms: int = STATEMENT_TIMEOUT_MS,
+) -> Engine:
     """Return an engine on psycopg 3 for a `postgresql://…` URL, whatever driver the URL names.
 
-    :param pooled: keep up to five connections; without, each transaction connects anew.
+    :param pooled: keep connections; without, each transaction connects anew.
+    :param pool_size: keep so many, and five more while they are needed.
+    :param statement_timeout_ms: how long a statement may take, where a transaction doesn't say otherwise.
     """
     parsed = make_url(url)
     if parsed.get_backend_name() != "postgresql":
@@ -44,29 +55,55 @@ def create_store_engine(url: str, *, pooled: bool = True) -> Engine:
         )
     # Driven by `prepare_threshold`: PgBouncer hands the next transaction another server connection.
     connect_args = {"prepare_threshold": None, "connect_timeout": CONNECT_TIMEOUT_SECONDS}
+    limits = {_STATEMENT_TIMEOUT: statement_timeout_ms}
     if not pooled:
-        return create_engine(parsed.set(drivername=DRIVER), connect_args=connect_args, poolclass=NullPool)
+        return create_engine(
+            parsed.set(drivername=DRIVER),
+            connect_args=connect_args,
+            poolclass=NullPool,
+            execution_options=limits,
+        )
     return create_engine(
         parsed.set(drivername=DRIVER),
         connect_args=connect_args,
-        pool_size=5,
+        execution_options=limits,
+        pool_size=pool_size,
         max_overflow=5,
         pool_pre_ping=True,
         pool_recycle=1_800,
     )
 
 
+@contextmanager
+def engine_for_threads(engine: Engine, threads: int) -> Iterator[Engine]:
+    """Give an engine on the same database with a connection for each of so many threads, for the block's length.
+
+    Handlers that keep connections for long must not keep the run itself from renewing its lease and recording
+    results. It connects when it is used. An engine without a pool is given as it is.
+    """
+    if isinstance(engine.pool, NullPool):
+        yield engine
+        return
+    limit = engine.get_execution_options().get(_STATEMENT_TIMEOUT, STATEMENT_TIMEOUT_MS)
+    own = create_store_engine(engine.url, pool_size=threads, statement_timeout_ms=limit)
+    try:
+        yield own
+    finally:
+        own.dispose()
+
+
 @lru_cache(maxsize=8)
-def shared_engine(url: str) -> Engine:
+def shared_engine(url: str, statement_timeout_ms: int = STATEMENT_TIMEOUT_MS) -> Engine:
     """Return this process's engine for a URL: a sensor's resources are set up anew at every tick."""
-    return create_store_engine(url)
+    return create_store_engine(url, statement_timeout_ms=statement_timeout_ms)
 
 
 _LOCAL_SETTINGS = text(
     "SELECT set_config('statement_timeout', :statement_timeout, true),"
     " set_config('lock_timeout', :lock_timeout, true),"
     " set_config('TimeZone', 'UTC', true),"
-    " set_config('jit', 'off', true)"
+    " set_config('jit', 'off', true),"
+    " set_config('enable_sort', :enable_sort, true)"
 )
 
 # The planner has no statistics of rows that come and go between two ANALYZEs (QUEUED, NULL instants), and
@@ -83,34 +120,34 @@ def drive_by_array(connection: Connection) -> None:
     connection.execute(_ARRAY_DRIVEN)
 
 
-_INDEX_ORDER = text("SELECT set_config('enable_sort', 'off', true)")
-
-
-def follow_index_order(connection: Connection) -> None:
-    """Make the rest of this transaction read what is due in the order of its index, and stop at the limit.
-
-    With few rows due when the statistics were made, fetching all that is due by another index and sorting it
-    looks as good, and is not when a hundred thousand have become due since.
-    """
-    connection.execute(_INDEX_ORDER)
-
-
 @contextmanager
 def transaction(
     engine: Engine,
     *,
-    statement_timeout_ms: int = STATEMENT_TIMEOUT_MS,
+    statement_timeout_ms: int | None = None,
     lock_timeout_ms: int = LOCK_TIMEOUT_MS,
+    index_order: bool = False,
 ) -> Iterator[Connection]:
     """Open a transaction with time limits; commits at the end, rolls back on an exception.
+
+    :param statement_timeout_ms: None: the engine's own.
+    :param index_order: read what is due in the order of its index, and stop at the limit. With few rows due when
+        the statistics were made, fetching all that is due by another index and sorting it looks as good to the
+        planner, and is not when a hundred thousand have become due since.
 
     :raises DatabaseUnavailable: no connection could be made.
     :raises DatabaseNotMigrated: the schema `cronless` isn't there.
     """
+    if statement_timeout_ms is None:
+        statement_timeout_ms = engine.get_execution_options().get(_STATEMENT_TIMEOUT, STATEMENT_TIMEOUT_MS)
     with translated_errors(engine), engine.begin() as connection:
         connection.execute(
             _LOCAL_SETTINGS,
-            {"statement_timeout": str(statement_timeout_ms), "lock_timeout": str(lock_timeout_ms)},
+            {
+                "statement_timeout": str(statement_timeout_ms),
+                "lock_timeout": str(lock_timeout_ms),
+                "enable_sort": "off" if index_order else "on",
+            },
         )
         yield connection
 
@@ -134,23 +171,38 @@ def translated_errors(engine: Engine) -> Iterator[None]:
         raise
 
 
-_IN_THE_WAY = ("40P01", "55P03")  # a deadlock broken at our cost, a lock not given in time
-PATIENCE_SECONDS = 600.0
+# Not serializable, a deadlock broken at our cost, a lock not given in time.
+_IN_THE_WAY = ("40001", "40P01", "55P03")
+# Connections, transactions, resources, operators' doings; a server that is read-only until it is promoted.
+_PASSING = ("08", "40", "53", "57", "55P03", "25006")
+RETRY_SECONDS = 0.5
 
 
-def patiently(write: Callable[[], _T]) -> _T:
-    """Run a whole transaction, and again as long as somebody's locks are in its way.
+def is_in_the_way(error: BaseException) -> bool:
+    """Tell whether somebody else's locks kept a transaction from its end."""
+    return isinstance(error, DBAPIError) and getattr(error.orig, "sqlstate", None) in _IN_THE_WAY
 
-    For results that would be lost otherwise: an edit of all rows in one statement may hold their locks for minutes.
-    """
-    deadline = time.monotonic() + PATIENCE_SECONDS
+
+def may_pass(error: BaseException) -> bool:
+    """Tell whether the same transaction may succeed later: locks in the way, a server away or without room."""
+    if isinstance(error, DBAPIError):
+        state = getattr(error.orig, "sqlstate", None)
+        if state is None:
+            return error.connection_invalidated or isinstance(error, OperationalError | InterfaceError)
+        return str(state).startswith(_PASSING)
+    return isinstance(error, DatabaseUnavailable | PoolTimeout)
+
+
+def patiently(ask: Callable[[], _T], seconds: float) -> _T:
+    """Run a whole transaction, and again for so long while what keeps it from its end may pass."""
+    deadline = time.monotonic() + seconds
     while True:
         try:
-            return write()
-        except OperationalError as error:
-            if getattr(error.orig, "sqlstate", None) not in _IN_THE_WAY or time.monotonic() > deadline:
+            return ask()
+        except (DatabaseUnavailable, SQLAlchemyError) as error:
+            if not may_pass(error) or time.monotonic() > deadline:
                 raise
-            time.sleep(0.1)
+            time.sleep(RETRY_SECONDS)
 
 
 def schema_version(connection: Connection) -> str | None:

@@ -40,6 +40,11 @@ def declare(connection: Connection, types: Iterable[tuple[str, str, int]], now: 
             )
 
 
+def forgotten_types(connection: Connection, names: set[str], now: datetime) -> set[str]:
+    """Return those of the names that no running code has declared for `FORGOTTEN_AFTER`."""
+    return names - set(declared_types(connection, now)) if names else set()
+
+
 def declared_types(connection: Connection, now: datetime) -> list[str]:
     """Return the names of the job types that some running code has declared lately, sorted."""
     return sorted(row.name for row in connection.execute(_KNOWN) if row.seen_at >= now - FORGOTTEN_AFTER)

@@ -54,6 +54,13 @@ def replan_claimed(connection: Connection, plans: Sequence[tuple[UUID, Plan]]) -
     _write(connection, "replan_claimed", plans)
 
 
+def undo_claim(connection: Connection, ids: Sequence[UUID]) -> None:
+    """Take rows out of the claim that this transaction made, as they were before."""
+    if ids:
+        drive_by_array(connection)
+        connection.execute(statement("undo_claim"), {"ids": uuid_array(ids)})
+
+
 def _write(connection: Connection, name: str, plans: Sequence[tuple[UUID, Plan]]) -> None:
     if not plans:
         return

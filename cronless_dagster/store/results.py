@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from sqlalchemy import text
+
 from cronless_dagster.scheduling.zones import TZDATA_VERSION
 from cronless_dagster.store.arrays import instant_array, integer_array, text_array, uuid_array
 from cronless_dagster.store.claims import delete_tombstones
@@ -33,6 +35,31 @@ class Result:
     plan: Plan
     error: str | None
     started_at: datetime | None
+
+
+_STILL_OURS = text(
+    "SELECT id FROM cronless.scheduled_job WHERE id = ANY (CAST(:ids AS uuid[])) AND claim_id = :claim_id"
+)
+
+
+def lock_finished(
+    connection: Connection, claim_id: UUID, results: Sequence[Result]
+) -> tuple[list[Result], list[Result]]:
+    """Lock the rows of a claim's results without waiting; return those results, and those whose row is held.
+
+    Results whose row has left the claim are in neither list.
+    """
+    drive_by_array(connection)
+    ids = uuid_array([result.job.id for result in results])
+    given = {"ids": ids, "claim_id": claim_id}
+    locked = set(connection.execute(statement("lock_finished"), given).scalars())
+    if len(locked) == len(results):
+        return list(results), []
+    held = set(connection.execute(_STILL_OURS, given).scalars()) - locked
+    return (
+        [result for result in results if result.job.id in locked],
+        [result for result in results if result.job.id in held],
+    )
 
 
 def finish_jobs(
@@ -72,14 +99,14 @@ def finish_jobs(
             "execution_ids": uuid_array([job.execution_id for job in jobs]),
             "plan_versions": integer_array([job.plan_version for job in jobs]),
             "outcomes": text_array([plan.recorded or "success" for plan in plans]),
-            "errors": text_array([_shortened(result.error) for result in results]),
+            "errors": text_array([_storable(result.error) for result in results]),
             "statuses": text_array([plan.status for plan in plans]),
             "next_run_ats": instant_array([plan.next_run_at for plan in plans]),
             "scheduled_fors": instant_array([plan.scheduled_for for plan in plans]),
             "attempts": integer_array([plan.attempt for plan in plans]),
             "failures": integer_array([plan.consecutive_failures for plan in plans]),
-            "pause_reasons": text_array([plan.pause_reason for plan in plans]),
-            "reasons": text_array([plan.reason for plan in plans]),
+            "pause_reasons": text_array([_storable(plan.pause_reason) for plan in plans]),
+            "reasons": text_array([_storable(plan.reason) for plan in plans]),
             "tries": integer_array([job.tries for job in jobs]),
             "started_ats": instant_array([result.started_at for result in results]),
         },
@@ -98,9 +125,9 @@ def finish_jobs(
     return accepted
 
 
-def _shortened(error: str | None) -> str | None:
-    # PostgreSQL's text can't hold NUL or half a character, and a handler's error may.
-    if error is None:
+def _storable(said: str | None) -> str | None:
+    # PostgreSQL's text can't hold NUL or half a character, and what a handler said may; reasons quote it.
+    if said is None:
         return None
-    storable = error.encode(errors="backslashreplace").decode().replace("\x00", "\\x00")
-    return storable[:MAX_ERROR_CHARACTERS]
+    whole = said[:MAX_ERROR_CHARACTERS].encode(errors="backslashreplace").decode()
+    return whole.replace("\x00", "\\x00")[:MAX_ERROR_CHARACTERS]

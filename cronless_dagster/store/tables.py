@@ -70,7 +70,6 @@ scheduled_job = Table(
     Column("crashes", Integer, nullable=False, server_default=text("0")),
     Column("consecutive_failures", Integer, nullable=False, server_default=text("0")),
     Column("last_outcome", Text),
-    _instant("last_success_for"),
     Column("last_error", Text),
     _instant("last_finished_at"),
     Column("invalid_reason", Text),

@@ -207,6 +207,18 @@ class Site:
         self.instance.launch_run(run.run_id, self.workspace.create_request_context())
         return run.run_id
 
+    def waits(self, run_id: str, switch: str) -> None:
+        """Wait until a job of a run waits for a switch."""
+
+        def waiting() -> bool:
+            run = self.instance.get_run_by_id(run_id)
+            if run is not None and run.is_finished:
+                said = [entry.user_message for entry in self.instance.all_logs(run_id)]
+                raise AssertionError(f"the run ended before its job waited for {switch!r}: {said}")
+            return (self.switches / f"{switch}.waiting").exists()
+
+        eventually(waiting, f"a job that waits for {switch!r}")
+
     def ended(self, run_id: str) -> str:
         """Wait until a run has ended; returns its status."""
 

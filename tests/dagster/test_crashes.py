@@ -104,7 +104,8 @@ class TestRun:
                 )
             )
         run_id = site.launch(run)
-        eventually((site.switches / "half.waiting").exists, "the 25th job")
+        site.waits(run_id, "half")
+        eventually(lambda: outcomes(site.engine).get("success", 0) >= 10, "the first accepted batch")
         site.switch("die_in_batch")
         site.switch("half")
         assert site.ended(run_id) == "FAILURE"
@@ -123,7 +124,7 @@ class TestRun:
         site.tick()
         [run] = site.runs("QUEUED")
         run_id = site.launch(run)
-        eventually((site.switches / "never.waiting").exists, "the first job")
+        site.waits(run_id, "never")
         site.kill_code_server()
         site.switch("die_in_batch")
         site.switch("never")

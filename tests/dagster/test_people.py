@@ -62,7 +62,7 @@ def started(site: Site, switch: str) -> str:
     run_id = queued(site)
     [run] = site.runs("QUEUED")
     site.launch(run)
-    eventually((site.switches / f"{switch}.waiting").exists, "the first job")
+    site.waits(run_id, switch)
     return run_id
 
 

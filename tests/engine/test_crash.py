@@ -47,6 +47,11 @@ def test_killed_local_process(
     while not reached.exists():
         assert process.poll() is None, (tmp_path / "log").read_text()
         time.sleep(0.05)
+    # What was finished is written beside the work.
+    for _ in range(1200):
+        if len(outcomes(engine)) >= finished:
+            break
+        time.sleep(0.05)
     process.kill()
     process.wait()
 

@@ -6,9 +6,10 @@ import asyncio
 import logging
 import threading
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID, uuid4
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pandas as pd
@@ -17,6 +18,7 @@ import pytest
 from cronless_dagster.engine.errors import PermanentFailure
 from cronless_dagster.engine.handlers import HandlerContext, Tries, jobs_frame
 from cronless_dagster.engine.job_types import JobType
+from cronless_dagster.engine.pool import Pool
 from cronless_dagster.scheduling.models import Outcome
 from cronless_dagster.store.rows import ClaimedJob
 from tests.engine.support import NOON, after, nothing
@@ -139,6 +141,55 @@ class TestOneJob:
         [outcome] = outcomes(lambda _job: Outcome("success", error="but no"))
         assert outcome.kind == "failure"
 
+    def test_parts_of_an_outcome_are_made_of_their_types(self) -> None:
+        """An error that is no text becomes one, an instant of any class a plain one in UTC."""
+        odd = cast("Any", ValueError("no text"))
+        assert outcomes(lambda _job: Outcome("failure", error=odd)) == [Outcome("failure", error="no text")]
+        kathmandu = after(hours=1).astimezone(ZoneInfo("Asia/Kathmandu"))
+        for given in (kathmandu, pd.Timestamp(kathmandu)):
+            [outcome] = outcomes(lambda _job, at=given: Outcome("success", next_at=at))
+            assert outcome.next_at == after(hours=1)
+            assert (type(outcome.next_at), outcome.next_at.tzinfo) == (datetime, UTC)
+
+    @pytest.mark.parametrize(
+        "wrong", [time(12, tzinfo=UTC), datetime.max.replace(tzinfo=ZoneInfo("America/Lima"))]
+    )
+    @pytest.mark.parametrize("takes", ["job", "batch"])
+    def test_an_instant_that_cannot_be_used_is_its_jobs_failure(self, wrong: Any, takes: str) -> None:
+        """What poses as an instant, or lies outside all calendars, fails its job alone."""
+
+        def one(job: ClaimedJob) -> Any:
+            return Outcome("success", next_at=wrong) if job.name == "1" else None
+
+        def all_of(frame: pd.DataFrame) -> Any:
+            return {**dict.fromkeys(frame.index), UUID(int=2): Outcome("success", next_at=wrong)}
+
+        got = outcomes(one if takes == "job" else all_of, 3, takes=takes)
+        assert [one.kind for one in got] == ["success", "failure", "success"]
+        assert "give an aware datetime" in (got[1].error or "")
+        assert not got[1].retry
+
+    @pytest.mark.parametrize("concurrency", [1, 4])
+    def test_an_error_without_a_text_is_still_its_jobs_failure(self, concurrency: int) -> None:
+        """Exceptions whose `__str__` raises, or isn't one, fail as many jobs as raise them and no more."""
+
+        class Silent(Exception):
+            def __str__(self) -> str:
+                raise RuntimeError("no words")
+
+        class Odd(Exception):
+            def __str__(self) -> str:
+                return cast("str", 5)
+
+        def handler(job: ClaimedJob) -> None:
+            if job.payload["number"] % 2:
+                raise Silent if job.payload["number"] % 3 else Odd
+
+        got = outcomes(handler, 20, concurrency=concurrency)
+        assert [one.kind for one in got] == ["success", "failure"] * 10
+        assert got[1].error == "Silent: no message: its __str__ raised RuntimeError"
+        assert got[3].error == "Odd: no message: its __str__ raised TypeError"
+
     def test_a_second_parameter_is_the_context(self) -> None:
         """A handler with two parameters is given the context; a default or keyword isn't one."""
         seen: list[Any] = []
@@ -198,6 +249,15 @@ class TestPool:
         job_type = JobType(name="work", handler=begun.append, concurrency=1)
         list(Tries(job_type, jobs, CONTEXT, lambda: len(begun) >= 5))
         assert len(begun) == 5
+
+    def test_a_thread_never_ends_unnoticed(self) -> None:
+        """What a thread dies of ends the iteration, which would else look complete."""
+
+        def call(_job: int) -> int:
+            raise MemoryError
+
+        with pytest.raises(MemoryError):
+            list(Pool(range(3), call, lambda: False, 2, "test"))
 
     def test_leaving_returns_what_was_finished_and_begins_no_more(self) -> None:
         """Interrupted in the middle, finished tries are not lost, and the rest stays untouched."""

@@ -215,6 +215,12 @@ class TestHandOver:
             one.id.int for one in claims
         )
 
+    def test_a_shard_hands_over_what_it_claimed(self) -> None:
+        """The owner is who made the claim, whatever id the claim happened to get."""
+        made_by_the_upper = a_claim(id=UUID(int=7), id_low=shard(1, 2).low)
+        assert hand_overs([made_by_the_upper], shard(0, 2), NOON, most=1) == []
+        assert len(hand_overs([made_by_the_upper], shard(1, 2), NOON, most=1)) == 1
+
     def test_the_run_key_changes_with_the_hand_over_alone(self) -> None:
         """The same hand-over asked for twice is one run; the next one is another."""
         [first] = hand_overs([a_claim()], FULL, NOON, most=1)

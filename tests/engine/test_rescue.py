@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import timedelta
 from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
@@ -13,6 +14,7 @@ from cronless_dagster.engine import tick as tick_module
 from cronless_dagster.engine.job_types import JobTypes
 from cronless_dagster.engine.local import tick_and_run
 from cronless_dagster.engine.rescue import carry_out
+from cronless_dagster.engine.tick import tick
 from cronless_dagster.store import claims as store
 from cronless_dagster.store import jobs
 from cronless_dagster.store.database import transaction
@@ -34,6 +36,7 @@ from tests.engine.support import (
 )
 
 if TYPE_CHECKING:
+    from cronless_dagster.engine.running import ClaimReport
     from cronless_dagster.engine.runs import RunState
     from cronless_dagster.store.rows import ClaimedJob
 
@@ -44,6 +47,28 @@ def start(world: World, claim_id: UUID, run_id: str) -> None:
     """Let a run pass the start fence and do nothing more."""
     with transaction(world.engine) as connection:
         assert store.start_claim(connection, claim_id, UUID(run_id), run_id, world.at) is not None
+
+
+def interrupt_after(world: World, finished: int, claim_id: UUID, run_id: str) -> None:
+    """Let a run record so many jobs in the order of their ids and cancel it while the next one hangs."""
+    hanging = threading.Event()
+    begun: list[ClaimedJob] = []
+
+    def handler(job: ClaimedJob) -> None:
+        begun.append(job)
+        if len(begun) > finished:
+            hanging.wait(60)
+
+    def progress(report: ClaimReport) -> None:
+        if report.finished == finished:
+            raise KeyboardInterrupt
+
+    world.types = types_of(handler, concurrency=1)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            world.run(claim_id, execution_id=UUID(run_id), run_id=run_id, progress=progress)
+    finally:
+        hanging.set()
 
 
 def open_claims(world: World) -> list[store.Claim]:
@@ -172,20 +197,27 @@ class TestRuns:
         [hand_over] = world.tick(after(minutes=1)).hand_over
         run_id = str(world.runs.launch(hand_over))
 
-        def handler(job: ClaimedJob) -> None:
-            if job.name == "9" or len(begun) == 5:
-                raise KeyboardInterrupt
-            begun.append(job.name)
-
-        begun: list[str] = []
-        world.types = types_of(handler, concurrency=1)
-        with pytest.raises(KeyboardInterrupt):
-            world.run(hand_over.claim_id, execution_id=UUID(run_id), run_id=run_id)
+        interrupt_after(world, 5, hand_over.claim_id, run_id)
+        assert len(history(world.engine)) == 5
         world.types = types_of()
         world.runs.set(run_id, "failure")
         world.go(after(minutes=1, seconds=10))
         assert outcomes(world.engine) == ["success"] * 10
         assert len({line.job_id for line in history(world.engine)}) == 10
+
+    def test_the_last_one_left_of_a_batch_bears_no_crash(self, world: World) -> None:
+        """It may have been doing nothing yet: only who was claimed alone is suspected."""
+        ids = add_many(world.engine, 3)
+        world.tick()
+        [hand_over] = world.tick(after(minutes=1)).hand_over
+        run_id = str(world.runs.launch(hand_over))
+
+        interrupt_after(world, 2, hand_over.claim_id, run_id)
+        world.runs.set(run_id, "failure")
+        assert world.tick(after(minutes=1, seconds=10)).reconciled == {"split": 1}
+        left = row(world.engine, max(ids))
+        assert (left.crashes, left.attempt) == (0, 0)
+        assert "crashed" not in outcomes(world.engine)
 
     def test_a_dead_holder_without_unfinished_rows(self, world: World) -> None:
         """A run that died between its last finish and the end of its claim left nothing to do."""
@@ -271,6 +303,70 @@ class TestRuns:
         world.runs.launch(hand_over, "canceled")
         world.types = JobTypes()
         assert world.tick(after(minutes=2)).reconciled == {"canceled": 1}
+
+
+class TestForgottenTypes:
+    """Claims of a job type that was taken out of the code."""
+
+    @pytest.fixture
+    def left(self, world: World) -> UUID:
+        """Claim a job at 13:00, then run code that doesn't know its type."""
+        job_id = add(world.engine, "0 * * * *")
+        world.tick()
+        self.handed = world.tick(after(hours=1)).hand_over[0]
+        world.types = types_of(nothing, "other")
+        return job_id
+
+    @pytest.mark.parametrize("runs", ["run", "local"])
+    def test_unstarted_rows_go_back_after_a_day(self, world: World, left: UUID, runs: str) -> None:
+        """Whoever ticks releases them as they were; while the type may come back they are kept."""
+        for hours in (2, 24):
+            assert world.tick(after(hours=hours)).reconciled == {}
+        assert row(world.engine, left).status == "QUEUED"
+        report = world.tick(after(hours=26), **({} if runs == "run" else {"runs": None, "route": "local"}))
+        assert report.reconciled == {"released": 1}
+        assert (claim(world.engine).state, claim(world.engine).close_reason) == ("CLOSED", "released")
+        back = row(world.engine, left)
+        assert (back.status, back.next_run_at, back.scheduled_for, back.claim_id, back.attempt) == (
+            "PENDING",
+            after(hours=1),
+            after(hours=1),
+            None,
+            0,
+        )
+        world.types = types_of()
+        assert world.tick(after(hours=27)).claimed == {"work": 1}
+
+    def test_declared_elsewhere_they_stay(self, world: World, left: UUID) -> None:
+        """Another code location that declares the type keeps its claims, though this one can't run them."""
+        for hours in range(2, 40, 6):
+            tick(world.engine, types_of(), now=after(hours=hours), runs=None)
+            assert world.tick(after(hours=hours)).reconciled == {}
+        assert row(world.engine, left).status == "QUEUED"
+
+    def test_a_run_that_may_still_come_is_waited_for(self, world: World, left: UUID) -> None:
+        """A run in Dagster's queue keeps its claim, one that was deleted doesn't; then a late start is refused."""
+        run_id = world.runs.launch(self.handed)
+        assert run_id is not None
+        assert world.tick(after(hours=2)).reconciled == {"submitted": 1}
+        assert world.tick(after(hours=26)).reconciled == {}
+        world.runs.delete(run_id)
+        assert world.tick(after(hours=27)).reconciled == {"again": 1}
+        assert world.tick(after(hours=28)).reconciled == {"released": 1}
+        assert row(world.engine, left).status == "PENDING"
+        world.types = types_of()
+        assert world.run(self.handed.claim_id).status != "done"
+
+    def test_a_started_one_is_left_to_its_holder(self, world: World, left: UUID) -> None:
+        """Behind the start fence the lease decides, as ever."""
+        sql(
+            world.engine,
+            "UPDATE cronless.job_claim SET state = 'RUNNING', execution_id = gen_random_uuid(),"
+            " lease_expires_at = :later",
+            later=after(days=9),
+        )
+        assert world.tick(after(hours=26)).reconciled == {}
+        assert row(world.engine, left).status == "QUEUED"
 
 
 class TestAJobThatKillsItsHolder:

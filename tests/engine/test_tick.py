@@ -15,11 +15,12 @@ from cronless_dagster.engine import tick as tick_module
 from cronless_dagster.engine.job_types import JobType, JobTypes
 from cronless_dagster.engine.tick import tick
 from cronless_dagster.scheduling.limits import Limits
-from cronless_dagster.scheduling.shards import from_prefix, shard
+from cronless_dagster.scheduling.shards import FULL, from_prefix, shard
 from cronless_dagster.scheduling.zones import TZDATA_VERSION
 from cronless_dagster.store import jobs
 from cronless_dagster.store.database import create_store_engine, transaction
 from cronless_dagster.store.errors import ClockError, DatabaseNotMigrated, DatabaseUnavailable
+from cronless_dagster.store.fairness import Waiting
 from tests.engine.support import (
     NOON,
     World,
@@ -584,6 +585,50 @@ class TestLimits:
         assert (kept.status, kept.next_run_at) == ("PENDING", NOON.replace(year=2027, month=1, day=1, hour=0))
         assert row(world.engine, due[0]).next_run_at == after(minutes=2)
 
+    def test_a_flood_of_requests_leaves_room_for_what_is_due(self, world: World) -> None:
+        """While something is due, requests get one claim a tick and not the last place, though each runs for long."""
+        world.types = types_of(
+            nothing, batch_size=10, claims_per_tick=9, limits=Limits(open_claims=3, per_tenant=5)
+        )
+        flood = add_many(world.engine, 50, "0 0 1 1 *", tenant_id="a")
+        add_many(world.engine, 10, tenant_id="b")
+        world.tick()
+        with transaction(world.engine) as connection:
+            for job_id in flood:
+                jobs.trigger(connection, job_id)
+        first = world.tick(after(minutes=1))
+        assert sorted((one.manual, one.job_count) for one in first.hand_over) == [(False, 5), (True, 10)]
+        # The limit of a tenant keeps the rest of b's back, and the last place is kept for them.
+        assert world.tick(after(minutes=2)).claimed == {}
+        [due] = [one for one in first.hand_over if not one.manual]
+        world.run(due.claim_id)
+        assert world.tick(after(minutes=2, seconds=30)).claimed == {"work": 15}
+        assert sum(not one.manual for one in claims(world.engine)) == 2
+
+    def test_requests_go_on_where_nothing_is_due(self, world: World) -> None:
+        """With the due rows claimed, the rest of the tick's places are for requests."""
+        world.types = types_of(nothing, batch_size=10, claims_per_tick=9, limits=Limits(open_claims=4))
+        flood = add_many(world.engine, 50, "0 0 1 1 *", tenant_id="a")
+        add_many(world.engine, 4, tenant_id="b")
+        world.tick()
+        with transaction(world.engine) as connection:
+            for job_id in flood:
+                jobs.trigger(connection, job_id)
+        report = world.tick(after(minutes=1))
+        assert (
+            sorted((one.manual, one.job_count) for one in report.hand_over) == [(False, 4)] + [(True, 10)] * 3
+        )
+
+    def test_requests_never_take_the_last_hand_over(self, world: World) -> None:
+        """A tick that can hand over one more claim hands over what is due."""
+        add(world.engine)
+        asked = add(world.engine, "0 0 1 1 *")
+        world.tick()
+        with transaction(world.engine) as connection:
+            jobs.trigger(connection, asked)
+        report = world.tick(after(minutes=1), max_hand_over=1)
+        assert [one.manual for one in report.hand_over] == [False]
+
     def test_two_hundred_open_claims_leave_room_for_new_ones(self, world: World) -> None:
         """Claims whose runs never came are handed over in turn, and a new one goes before them."""
         names = [f"type_{n}" for n in range(200)]
@@ -667,6 +712,66 @@ class TestMisfires:
         assert [line.outcome for line in lines] == ["success"] * 3
         assert [line.scheduled_for for line in lines] == [after(hours=n) for n in (1, 2, 3)]
         assert row(world.engine, job_id).next_run_at == after(hours=4)
+
+    def test_deciding_stops_with_the_ticks_time(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What isn't decided in time is left as it was, due; the next ticks decide it."""
+        ids = add_many(world.engine, 10, "0 * * * *", misfire_policy="skip")
+        served = add_many(world.engine, 3, "0 * * * *", misfire_grace_seconds=86_400, tenant_id="u")
+        world.tick()
+        edited = ids[0]
+        with transaction(world.engine) as connection:
+            jobs.change(connection, edited, next_run_at=after(hours=1))
+        before = {job_id: row(world.engine, job_id) for job_id in ids}
+        clock = [0.0]
+        monkeypatch.setattr(tick_module.time, "monotonic", lambda: clock[0])
+        real = claiming.decide_misfire
+
+        def slow(*rest: Any) -> Any:
+            clock[0] += 5
+            return real(*rest)
+
+        monkeypatch.setattr(claiming, "decide_misfire", slow)
+        report = world.tick(after(hours=3, minutes=30), budget_seconds=20)
+        assert (report.claimed, report.misfired, report.errors) == ({"work": 3}, 4, [])
+        assert "time is up" in report.left["work"]
+        assert claim(world.engine).job_count == 3
+        assert {row(world.engine, job_id).status for job_id in served} == {"QUEUED"}
+        rows = {job_id: row(world.engine, job_id) for job_id in ids}
+        left = [job_id for job_id in ids if rows[job_id].next_run_at == after(hours=1)]
+        assert len(left) == 6
+        for job_id in left:
+            for column in (
+                "status",
+                "scheduled_for",
+                "tzdata_version",
+                "attempt",
+                "plan_version",
+                "claim_id",
+            ):
+                assert getattr(rows[job_id], column) == getattr(before[job_id], column), column
+        assert len(history(world.engine)) == 4
+        assert world.tick(budget_seconds=20).misfired == 4
+        assert world.tick(budget_seconds=20).misfired == 2
+        assert {row(world.engine, job_id).next_run_at for job_id in ids} == {after(hours=4)}
+
+    def test_no_time_to_decide_any(self, world: World) -> None:
+        """A claim whose rows all stay due is closed without a run, and no row is lost."""
+        ids = add_many(world.engine, 3, "0 * * * *")
+        world.tick()
+        result = claiming.claim_one(
+            world.engine,
+            world.types["work"],
+            Waiting(after(hours=1), None),
+            route="run",
+            ids=FULL,
+            now=after(hours=3),
+            more=lambda: False,
+        )
+        assert (result.rows, result.misfired, result.claim_id) == (0, 0, None)
+        closed = claim(world.engine)
+        assert (closed.state, closed.close_reason, closed.job_count) == ("CLOSED", "released", 0)
+        assert {row(world.engine, job_id).next_run_at for job_id in ids} == {after(hours=1)}
+        assert world.tick(after(hours=3)).claimed == {"work": 3}
 
     def test_within_grace_it_is_late_and_no_more(self, world: World) -> None:
         """At the grace's last moment the planned instant is served as it is."""
@@ -786,6 +891,14 @@ class TestZoneData:
         add(world.engine)
         assert world.tick().errors == []
         assert world.tick(after(minutes=1)).errors == []
+
+    def test_a_small_part_does_not_count_as_the_whole(self, world: World, old: Callable[..., UUID]) -> None:
+        """A tick of a part that begins where the id space begins leaves the sweep of the rest to be done."""
+        ids = [old(name=str(n)) for n in range(20)]
+        self.swept(world, "2020a")
+        world.tick(ids=shard(0, 16))
+        world.tick()
+        assert {row(world.engine, job_id).tzdata_version for job_id in ids} == {TZDATA_VERSION}
 
     def test_in_batches_and_by_shard(
         self, world: World, old: Callable[..., UUID], monkeypatch: pytest.MonkeyPatch

@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cronless_dagster.scheduling import cron
+from cronless_dagster.scheduling.base import COUNT_BOUND, WALK_BOUND
 from cronless_dagster.scheduling.misfires import ALL_LIMIT, Replan, ServeOccurrence, decide_misfire
 from cronless_dagster.scheduling.models import MissedStretch, PlannedJob, RetryPolicy
 from cronless_dagster.scheduling.occurrences import Occurrences
@@ -101,6 +103,50 @@ class TestLatest:
         assert decision.missed is not None
         assert decision.missed.cut
         assert decision.missed.last == at("2036-03-02T08:59")
+
+
+class TestCounting:
+    WEEK_LATER = "2026-03-09T09:00:30"
+
+    @pytest.mark.parametrize(
+        ("schedule", "instants"),
+        [
+            ("* * * * *", 10_081),
+            ("*/5 * * * *", 2_017),
+            ("* 9-17 * * 1-5", 2_701),
+            ("@every 7m", 1_441),
+            ("0 * * * *", 169),
+        ],
+    )
+    @pytest.mark.parametrize("policy", POLICIES)
+    def test_a_week_is_counted_without_walking_it(
+        self, monkeypatch: pytest.MonkeyPatch, schedule: str, instants: int, policy: str
+    ) -> None:
+        """Whole and part days of minutes are counted by their fields: few instants are computed."""
+        computed = []
+        real = Occurrences.after
+        monkeypatch.setattr(Occurrences, "after", lambda *rest: computed.append(1) or real(*rest))
+        monkeypatch.setattr(cron, "count_walked", lambda *_, **__: pytest.fail("walked"))
+        row = due(schedule, timezone="Europe/Berlin", misfire_policy=policy, misfire_grace=timedelta(0))
+        decision = decide_misfire(row, at(self.WEEK_LATER))
+        stretch = decision.missed if isinstance(decision, ServeOccurrence) else decision.plan.missed
+        assert stretch is not None
+        served = {"latest": 1, "skip": 0, "all": ALL_LIMIT}[policy]
+        # The first one is known and counted beside the bound.
+        assert abs(stretch.count - min(instants - served, COUNT_BOUND)) <= 1
+        assert len(computed) < 2_000
+
+    @pytest.mark.parametrize("policy", POLICIES)
+    def test_what_must_be_walked_is_cut_early(self, policy: str) -> None:
+        """The instants of a rule are counted up to a lower bound, and the last one is right all the same."""
+        decision = decide_misfire(due("RRULE:FREQ=MINUTELY", misfire_policy=policy), at(self.WEEK_LATER))
+        assert isinstance(decision, ServeOccurrence)
+        assert decision.missed is not None
+        assert decision.missed.cut
+        assert WALK_BOUND <= decision.missed.count <= WALK_BOUND + 1
+        ahead = timedelta(minutes=ALL_LIMIT - 1) if policy == "all" else timedelta(0)
+        assert decision.scheduled_for == at("2026-03-09T09:00") - ahead
+        assert decision.missed.last == decision.scheduled_for - timedelta(minutes=1)
 
 
 class TestSkip:

@@ -36,7 +36,6 @@ class Explained:
 
     name: str
     plan: dict[str, Any]
-    rows_written: int = 0
 
     def nodes(self) -> Iterator[dict[str, Any]]:
         """Walk the plan from the top."""
@@ -56,12 +55,8 @@ class Explained:
 
     @property
     def indexes(self) -> set[str]:
-        """Names of the indexes that the plan uses; a partition's one under its parent's name."""
-        return {
-            re.sub(r"^job_execution_\d+_(\w+?)_recorded_at_idx$", r"job_execution_job", node["Index Name"])
-            for node in self.nodes()
-            if "Index Name" in node
-        }
+        """Names of the indexes that the plan uses."""
+        return {node["Index Name"] for node in self.nodes() if "Index Name" in node}
 
     @property
     def faults(self) -> list[str]:

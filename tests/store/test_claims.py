@@ -16,7 +16,7 @@ from cronless_dagster.engine.job_types import JobType
 from cronless_dagster.engine.tick import tick as engine_tick
 from cronless_dagster.scheduling.limits import Limits
 from cronless_dagster.scheduling.shards import FULL, from_prefix, shard
-from cronless_dagster.store import claims
+from cronless_dagster.store import claims, fairness
 from cronless_dagster.store.database import transaction
 from cronless_dagster.store.fairness import Waiting, due_tenants, more_due_than, waiting_types
 from cronless_dagster.store.planning import take_unplanned
@@ -264,22 +264,103 @@ class TestFairness:
         digest = JobType(name="digest", handler=print, batch_size=3, limits=UNLIMITED)
         assert tenants_of(virtual_engine, make_claim(virtual_engine, digest, from_prefix("f"))) == {"zoe": 3}
 
-    def test_scan_is_bounded_and_goes_on(self, virtual_engine, monkeypatch):
-        """With more tenants than one claim looks at, of which few are due, the next claim goes on from there."""
-        from cronless_dagster.store import fairness
-
+    @pytest.fixture
+    def few_due(self, virtual_engine, monkeypatch):
+        """Many tenants for scans of ten, of which only the 24th of 25 has anything due: two rows."""
         monkeypatch.setattr(fairness, "TENANTS_SCANNED", 10)
-        many_due(virtual_engine, 25, 1)
+        many_due(virtual_engine, 25, 2)
         sql(
             virtual_engine,
             "UPDATE cronless.scheduled_job SET next_run_at = :later, plan_count = 1 WHERE tenant_id <> 'tenant 00024'",
             later=NOW + HOUR,
         )
+        return virtual_engine
+
+    def test_scans_are_bounded_and_go_on(self, few_due, monkeypatch):
+        """With more tenants than one claim looks at, of which few are due, the next claim goes on from there."""
+        monkeypatch.setattr(fairness, "SCANS", 1)
         found = []
         for _ in range(3):
-            with transaction(virtual_engine) as connection:
+            with transaction(few_due) as connection:
                 found.append(due_tenants(connection, "digest", 5, NOW))
-        assert found == [[], [], ["tenant 00024"]]
+        assert [one.tenants for one in found] == [[], [], ["tenant 00024"]]
+        assert not any(one.whole for one in found)
+
+    @pytest.mark.parametrize("limits", [UNLIMITED, Limits(open_claims=None, per_tenant=5)])
+    def test_one_claim_finds_the_only_due_tenant(self, few_due, limits):
+        """However many tenants have nothing due, one claim looks further until it finds who has."""
+        digest = JobType(name="digest", handler=print, batch_size=1, limits=limits)
+        assert tenants_of(few_due, make_claim(few_due, digest)) == {"tenant 00024": 1}
+
+    def test_out_of_time_for_another_scan(self, few_due):
+        """No scan begins after the tick's time; a type with a limit a tenant says that it goes on."""
+        digest = JobType(
+            name="digest", handler=print, batch_size=1, limits=Limits(open_claims=None, per_tenant=5)
+        )
+        options = {"route": "run", "ids": FULL, "now": NOW, "more": lambda: False}
+        said = [claim_one(few_due, digest, Waiting(NOW, None), **options).reason for _ in range(2)]
+        assert said == ["not all of its tenants could be looked at"] * 2
+        assert claim_one(few_due, digest, Waiting(NOW, None), **options).rows == 1
+
+    def test_without_a_limit_a_tenant_what_is_due_is_taken_unfairly_rather_than_not(
+        self, few_due, monkeypatch
+    ):
+        """Where the scans find nobody, the longest due rows are claimed, whoever's they are."""
+        monkeypatch.setattr(fairness, "SCANS", 1)
+        digest = JobType(name="digest", handler=print, batch_size=1, limits=UNLIMITED)
+        assert tenants_of(few_due, make_claim(few_due, digest)) == {"tenant 00024": 1}
+
+    def test_tenants_at_their_limit_are_passed_over(self, virtual_engine):
+        """A batch as small as one reaches the tenant behind those at their limit; else the reason is said."""
+        many_due(virtual_engine, 9, 3)
+        digest = JobType(
+            name="digest", handler=print, batch_size=1, limits=Limits(open_claims=None, per_tenant=1)
+        )
+        served = Counter()
+        for _ in range(9):
+            served += tenants_of(virtual_engine, make_claim(virtual_engine, digest))
+        assert served == {f"tenant {n:05}": 1 for n in range(1, 10)}
+        result = claim_one(virtual_engine, digest, Waiting(NOW, None), route="run", ids=FULL, now=NOW)
+        assert (result.rows, result.reason) == (
+            0,
+            "its due tenants have reached their limit of 1 jobs in flight",
+        )
+
+    @pytest.mark.parametrize("cursor", ["", "B", "a", "bb", "zz"])
+    def test_a_round_names_each_tenant_once(self, virtual_engine, monkeypatch, cursor):
+        """From wherever the cursor stands, all are seen once: names are ordered by the database alone."""
+        monkeypatch.setattr(fairness, "TENANTS_SCANNED", 3)
+        names = ["a", "A", "b", "B", "bb", "Bb", "ä", "Ä", "z", "Z", "-", "_a"]
+        for name in names:
+            due_row(virtual_engine, tenant_id=name)
+        with transaction(virtual_engine) as connection:
+            fairness.write_progress(connection, f"tenants:digest:{FULL.low}", cursor, NOW)
+            refused = due_tenants(connection, "digest", 2, NOW, accepts=lambda _: False)
+        assert (refused.tenants, refused.passed_over, refused.whole) == ([], len(names), True)
+        monkeypatch.setattr(fairness, "TENANTS_SCANNED", 99)
+        with transaction(virtual_engine) as connection:
+            fairness.write_progress(connection, f"tenants:digest:{FULL.low}", cursor, NOW)
+            found = due_tenants(connection, "digest", 99, NOW)
+        assert sorted(found.tenants) == sorted(names)
+
+    @pytest.mark.parametrize("limit", [None, 250])
+    def test_batch_is_filled_up(self, virtual_engine, limit):
+        """What many small tenants have not due goes to those that have more, within the limit of each."""
+        many_due(virtual_engine, 60, 1)
+        many_due(virtual_engine, 1, 900, first=99)
+        limits = Limits(open_claims=None, per_tenant=limit)
+        digest = JobType(name="digest", handler=print, batch_size=400, limits=limits)
+        counts = tenants_of(virtual_engine, make_claim(virtual_engine, digest))
+        assert counts.pop("tenant 00099") == (limit or 340)
+        assert counts == {f"tenant {n:05}": 1 for n in range(1, 61)}
+
+    def test_filling_up_reads_no_more_than_some_batches(self, virtual_engine):
+        """Tenants' due rows are counted as far as their shares go, not to their end."""
+        many_due(virtual_engine, 5, 2_000)
+        bounds = {f"tenant {n:05}": 7 for n in range(1, 7)}
+        with transaction(virtual_engine) as connection:
+            counted = fairness.due_by_tenant(connection, "digest", bounds, NOW, FULL)
+        assert counted == {**dict.fromkeys(bounds, 7), "tenant 00006": 0}
 
     def test_hostile_tenant_names(self, virtual_engine):
         """Tenants are told apart whatever their names hold."""
@@ -335,6 +416,7 @@ class TestShards:
             ("claim_shares", 4),
             ("claim_triggered", 1),
             ("due_tenants", 4),
+            ("due_by_tenant", 4),
             ("more_due_than", 4),
             ("waiting_types", 2),
             ("take_unplanned", 0),
@@ -348,7 +430,10 @@ class TestShards:
             "claim_due": lambda it: claims.claim_due(it, ids=self.MINE, **options).count,
             "claim_shares": lambda it: claims.claim_shares(it, shares, ids=self.MINE, **options).count,
             "claim_triggered": lambda it: claims.claim_triggered(it, ids=self.MINE, **options).count,
-            "due_tenants": lambda it: len(due_tenants(it, "digest", 50, NOW, self.MINE)),
+            "due_tenants": lambda it: len(due_tenants(it, "digest", 50, NOW, self.MINE).tenants),
+            "due_by_tenant": lambda it: sum(
+                fairness.due_by_tenant(it, "digest", shares, NOW, self.MINE).values()
+            ),
             "more_due_than": lambda it: more_due_than(it, "digest", 100, NOW, self.MINE) or 4,
             "waiting_types": lambda it: len(waiting_types(it, ["digest"], NOW, self.MINE)) * 2,
             "take_unplanned": lambda it: len(take_unplanned(it, self.MINE, 100)),
@@ -359,8 +444,9 @@ class TestShards:
             before = connection.scalar(self.VISITED)
             assert calls[what](connection) == rows
             visited = connection.scalar(self.VISITED) - before
-        # A row that is claimed is fetched to be locked, and perhaps once more by its id.
-        assert visited <= 3 * rows
+        # The shard's own five rows may be fetched, a claimed one again to be locked and by its id; of the
+        # thousands beside them none.
+        assert visited <= 3 * 5
 
     def test_shards_are_disjoint_and_whole(self, virtual_engine):
         """Any cut of the id space claims each row by one shard."""

@@ -23,6 +23,7 @@ from tests.store.rows import (
     HOUR,
     MINUTE,
     NOW,
+    SUCCESS,
     add_row,
     at,
     claim,
@@ -313,6 +314,29 @@ class TestEnded:
         edit(virtual_engine, job, jitter_seconds=10, timezone="Africa/Abidjan")
         plan(virtual_engine)
         assert row(virtual_engine, job).status == "DONE"
+
+    @pytest.mark.parametrize("outcome", [SUCCESS, FAILURE])
+    @pytest.mark.parametrize(
+        "change", [{"timezone": "Europe/Paris"}, {"jitter_seconds": 30}, {"timezone": "Asia/Tokyo"}]
+    )
+    def test_ended_one_time_job_is_not_fired_by_an_edit_of_its_zone(self, virtual_engine, outcome, change):
+        """Weeks later, another zone or jitter moves the instant of a one-time job, and runs nothing again."""
+        job = due_row(virtual_engine, schedule="@once 2026-03-02T12:00", max_attempts=1)
+        serve(virtual_engine, outcome=outcome)
+        ended = row(virtual_engine, job).status
+        edit(virtual_engine, job, **change)
+        plan(virtual_engine, NOW + 40 * DAY)
+        after = row(virtual_engine, job)
+        assert (after.status, after.next_run_at) == (ended, None)
+
+    def test_one_time_job_given_an_instant_just_past_runs(self, virtual_engine):
+        """A new instant that passed while the edit waited for its tick is served, late."""
+        job = due_row(virtual_engine, schedule="@once 2026-03-02T12:00")
+        serve(virtual_engine)
+        edit(virtual_engine, job, schedule="@once 2026-03-02T15:00")
+        plan(virtual_engine, at("15:01"))
+        after = row(virtual_engine, job)
+        assert (after.status, after.next_run_at) == ("PENDING", at("15:00"))
 
     def test_failed_returns_by_an_edit(self, virtual_engine):
         """A one-time job that FAILED runs at the new instant that it is given, with all its tries."""

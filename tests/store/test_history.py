@@ -107,9 +107,12 @@ class TestMissing:
         ran = []
         later = datetime(2028, 2, 29, 12, tzinfo=UTC)
         due_row(virtual_engine, later)
-        types = job_types(handler=lambda job: ran.append(job.id))
-        tick(virtual_engine, later - DAY, types)
-        sql(virtual_engine, "SELECT cronless.drop_history_partition('2028-02-29')")
+
+        def handler(job) -> None:
+            ran.append(job.id)
+            sql(virtual_engine, "SELECT cronless.drop_history_partition('2028-02-29')")
+
+        types = job_types(handler=handler)
         _, [report] = tick(virtual_engine, later, types)
         assert (report.succeeded, len(ran)) == (1, 1)
         assert date(2028, 2, 29) in partitions(virtual_engine)

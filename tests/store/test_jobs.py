@@ -26,6 +26,7 @@ from tests.store.rows import (
     plan,
     row,
     serve,
+    set_clock,
     sql,
     start,
 )
@@ -94,6 +95,7 @@ class TestUpsert:
         db.commit()
         plan(virtual_engine)
         before = row(virtual_engine, job)
+        set_clock(virtual_engine, NOW + HOUR)
         assert jobs.upsert(db, **{**values, "payload": {"a": 1, "b": 2}}) == job
         db.commit()
         assert row(virtual_engine, job) == before

@@ -22,6 +22,7 @@ from cronless_dagster.scheduling.shards import FULL, from_prefix
 from cronless_dagster.store import claims, fairness, history, jobs, replan
 from cronless_dagster.store.clock import make_virtual
 from cronless_dagster.store.database import create_store_engine, transaction
+from cronless_dagster.store.results import Result, lock_finished
 from tests.store.explained import explaining
 from tests.store.rows import DAY, HOUR, NOW, job_types, sql, start
 
@@ -127,13 +128,13 @@ def make_due(engine, rows, *, job_type="digest", grace=86_400):
     )
 
 
-def claim_batch(engine, *, limits=None, job_type="digest"):
-    """Claim as a tick does; returns the claim's id."""
+def claim_batch(engine, *, limits=None, job_type="digest", more=lambda: True):
+    """Claim as a tick does; returns the claim's id, or None when there was no time to decide its misfires."""
     types = job_types(job_type, batch_size=BATCH, limits=limits or Limits(open_claims=None))
     with transaction(engine) as connection:
         waiting = fairness.waiting_types(connection, [job_type], NOW, FULL)[job_type]
-    result = claim_one(engine, types[job_type], waiting, route="run", ids=FULL, now=NOW)
-    assert result.rows > 0
+    result = claim_one(engine, types[job_type], waiting, route="run", ids=FULL, now=NOW, more=more)
+    assert result.rows > 0 or not more()
     return result.claim_id
 
 
@@ -148,6 +149,8 @@ def life_of_claims(engine):
 
     holder = start(engine, plain)
     assert len(holder.jobs) == BATCH
+    with transaction(engine) as connection:
+        lock_finished(connection, plain, [Result(job, None, None, None) for job in holder.jobs[:1_000]])
     holder.finish(jobs=holder.jobs[:1_000])
     holder.finish(Outcome("failure", error="no"), jobs=holder.jobs[1_000:1_900])
     with transaction(engine) as connection:
@@ -177,6 +180,7 @@ def misfires_requests_and_plans(engine):
         now=NOW,
     )
     make_due(engine, 900, job_type="renewal", grace=60)
+    assert claim_batch(engine, job_type="renewal", more=lambda: False) is None
     claim_batch(engine, job_type="renewal")
     requested = aside(
         engine,
@@ -239,13 +243,15 @@ def _open(engine):
 # The index that each statement is meant to use.
 INTENDED = {
     "claim_due": {"scheduled_job_due"},
-    "claim_fair": {"scheduled_job_due_by_tenant", "scheduled_job_pkey"},
+    "claim_fair": {"scheduled_job_due_by_tenant"},
     "claim_triggered": {"scheduled_job_triggered"},
     "crash_alone": {"scheduled_job_claimed"},
+    "due_by_tenant": {"scheduled_job_due_by_tenant"},
     "due_tenants": {"scheduled_job_due_by_tenant"},
     "finish_jobs": {"scheduled_job_pkey"},
     "hold_claim": {"job_claim_pkey"},
     "load_claim": {"scheduled_job_claimed"},
+    "lock_finished": {"scheduled_job_pkey"},
     "more_due_than": {"scheduled_job_due"},
     "open_claims": {"job_claim_pkey"},
     "release_claim": {"scheduled_job_claimed"},
@@ -257,6 +263,7 @@ INTENDED = {
     "take_reported": {"scheduled_job_reported"},
     "take_unplanned": {"scheduled_job_unplanned"},
     "tenants_in_flight": {"scheduled_job_claimed", "job_claim_pkey"},
+    "undo_claim": {"scheduled_job_pkey"},
     "waiting_types": {"scheduled_job_due", "scheduled_job_triggered"},
     "write_plans": {"scheduled_job_pkey"},
 }

@@ -45,6 +45,17 @@ def old(engine):
 
 
 class TestZoneData:
+    def test_a_part_ends_where_it_ends(self, virtual_engine):
+        """A sweep of the lower half leaves the upper half's rows to their own sweep."""
+        for number in range(8):
+            planned_row(virtual_engine, id=UUID(int=number << 125 | 1))
+        old(virtual_engine)
+        half = UUID(int=(1 << 127) - 1)
+        with transaction(virtual_engine) as connection:
+            _, cleared = replan.clear_other_zone_data(connection, TZDATA_VERSION, ZERO, 100, NOW, up_to=half)
+        assert cleared == 4
+        assert clear_zone_data(virtual_engine)[1] == 4
+
     def test_future_plans_are_made_again(self, virtual_engine):
         """Rows planned with other zone data are planned anew, without counting as edits."""
         job = planned_row(virtual_engine)

@@ -234,6 +234,26 @@ class TestCrashAlone:
         assert outcomes(virtual_engine, job) == ["crashed"]
 
 
+class TestStartedOneByOne:
+    def test_living_holder_keeps_its_job(self, virtual_engine):
+        """A claim with a job that somebody started by itself ends only after that job's lease."""
+        first, second = due_row(virtual_engine), due_row(virtual_engine)
+        claim_id = claim(virtual_engine)
+        sql(
+            virtual_engine,
+            "SELECT * FROM cronless.cronless_start(:job, :token, gen_random_uuid(), 60)",
+            job=first,
+            token=claim_id,
+        )
+        assert die(virtual_engine, claim_id) is None
+        assert row(virtual_engine, first).status == "RUNNING"
+        later = set_clock(virtual_engine, NOW + HOUR)
+        dead = opened(virtual_engine, claim_id)
+        assert carry_out(virtual_engine, dead, "died", None, job_types(), later) == "split"
+        assert {row(virtual_engine, job).status for job in (first, second)} == {"QUEUED"}
+        assert row(virtual_engine, first).execution_id is None
+
+
 class TestCancel:
     def test_rows_of_a_canceled_run_end_as_canceled(self, virtual_engine):
         """A run canceled by a person ends its unfinished occurrences without counting a failure."""

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import event
 from sqlalchemy.exc import ProgrammingError
 
-from cronless_dagster.store.database import create_store_engine
+from cronless_dagster.store.database import create_store_engine, require_current
 from tests.store.rows import NOW, add_row, claim, due_row, edit, exists, outcomes, row, sql, tick
 
 DENIED = "permission denied"
@@ -37,6 +37,10 @@ def engine_as(virtual_engine):
 
 
 class TestApp:
+    def test_may_ask_for_the_schema(self, engine_as):
+        """The command line works for the application: it asks for the schema's version first."""
+        require_current(engine_as("cronless_app"))
+
     def test_edits_rows(self, virtual_engine, engine_as):
         """The application adds, edits and removes rows, and its edits replan as everybody's."""
         app = engine_as("cronless_app")

@@ -50,8 +50,6 @@ WITH incoming AS MATERIALIZED (
                               THEN incoming.reason END,
         tzdata_version = CASE WHEN job.serving_manual OR job.plan_version <> incoming.plan_version
                               THEN job.tzdata_version ELSE :tzdata_version END,
-        last_success_for = CASE WHEN incoming.outcome = 'success' AND NOT job.serving_manual
-                                THEN job.serving_at ELSE job.last_success_for END,
         claim_id = NULL, execution_id = NULL, lease_expires_at = NULL, report = NULL, crashes = 0,
         last_outcome = incoming.outcome, last_error = incoming.error, last_finished_at = :now,
         plan_count = job.plan_count + 1

@@ -41,8 +41,6 @@ CREATE TABLE cronless.scheduled_job (
     crashes integer NOT NULL DEFAULT 0,
     consecutive_failures integer NOT NULL DEFAULT 0,
     last_outcome text,
-    -- the nominal instant of the last occurrence that succeeded: no edit makes an `@once` serve it again
-    last_success_for timestamptz,
     last_error text,
     last_finished_at timestamptz,
     invalid_reason text,
@@ -56,8 +54,8 @@ CREATE TABLE cronless.scheduled_job (
     CONSTRAINT scheduled_job_claimed CHECK ((status IN ('QUEUED', 'RUNNING')) = (claim_id IS NOT NULL)),
     -- 'infinity' and years that Python can't hold would stop whoever reads the row together with others
     CONSTRAINT scheduled_job_instants CHECK (
-        least(starts_at, ends_at, next_run_at, scheduled_for, trigger_requested_at, created_at) >= '0001-01-01Z'
-        AND greatest(starts_at, ends_at, next_run_at, scheduled_for, trigger_requested_at, created_at)
+        least(starts_at, ends_at, next_run_at, scheduled_for, serving_at, due_at, trigger_requested_at, created_at) >= '0001-01-01Z'
+        AND greatest(starts_at, ends_at, next_run_at, scheduled_for, serving_at, due_at, trigger_requested_at, created_at)
             < '10000-01-01Z')
 ) WITH (fillfactor = 75, autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_cost_delay = 0,
         autovacuum_analyze_scale_factor = 0.02);

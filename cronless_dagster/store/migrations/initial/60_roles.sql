@@ -27,6 +27,8 @@ BEGIN
         GRANT SELECT ON cronless.job_claim, cronless.job_execution, cronless.job_type, cronless.clock,
             cronless.progress TO cronless_app;
         GRANT EXECUTE ON FUNCTION cronless.clock_now() TO cronless_app;
+        -- The command line asks for the schema's version first.
+        GRANT SELECT ON cronless.alembic_version TO cronless_app;
     END IF;
     IF EXISTS (SELECT 1 FROM pg_roles WHERE rolname = 'cronless_dispatcher') THEN
         GRANT USAGE ON SCHEMA cronless TO cronless_dispatcher;
