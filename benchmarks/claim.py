@@ -69,18 +69,18 @@ def measure(running: EmbeddedPostgres, *, quick: bool = False) -> list[Ratio]:
         ]
 
 
-def _ours(engine: Engine, batch_size: int) -> Callable[[], int]:
+def _ours(engine: Engine, batch_size: int, *, backlog: bool) -> Callable[[], int]:
     types = job_types(batch_size=batch_size, limits=Limits(open_claims=1_000_000, in_flight=100_000_000))
     job_type = types[NAME]
     with engine.begin() as connection:
         now = connection.execute(text("SELECT now()")).scalar_one()
-    waiting = Waiting(now, None)
+    waiting = Waiting(now, None, backlog)
     return lambda: claim_one(engine, job_type, waiting, route="run", ids=FULL, now=None).rows
 
 
 def _one_batch(engine: Engine, batch_size: int, rounds: int) -> Ratio:
     """Measure with just one batch due, put back after each claim."""
-    ours = _ours(engine, batch_size)
+    ours = _ours(engine, batch_size, backlog=False)
     times: dict[str, list[float]] = {"ours": [], "bare": []}
     with engine.begin() as connection:
         connection.execute(_HIDE, {"job_type": NAME, "kept": batch_size})
@@ -106,7 +106,7 @@ def _one_batch(engine: Engine, batch_size: int, rounds: int) -> Ratio:
 
 def _backlog(engine: Engine, batch_size: int, rounds: int) -> Ratio:
     """Measure batch after batch of a backlog, both sides in turn from the same rows."""
-    ours = _ours(engine, batch_size)
+    ours = _ours(engine, batch_size, backlog=True)
     times: dict[str, list[float]] = {"ours": [], "bare": []}
     for number in range(rounds):
         for side in ("ours", "bare") if number % 2 else ("bare", "ours"):

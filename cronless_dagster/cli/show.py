@@ -46,12 +46,14 @@ def show(invocation: Invocation, job: JobName, as_json: bool) -> None:
     from cronless_dagster.store import history
     from cronless_dagster.store.clock import current_time
     from cronless_dagster.store.database import transaction
+    from cronless_dagster.store.declarations import declared_types
 
     engine = invocation.engine()
     with transaction(engine) as connection:
         now = current_time(connection)
         row = find_job(connection, job, removed=True)
         past = history.of_job(connection, row.id, HISTORY)
+        declared = row.job_type in declared_types(connection, now)
     links = _Links(_dagster_url(invocation))
     run_at = expected_run(row, now)
     if as_json:
@@ -65,7 +67,12 @@ def show(invocation: Invocation, job: JobName, as_json: bool) -> None:
             }
         )
         return
-    print_parts(facts(_facts(row, now, run_at, links)))
+    shown = _facts(row, now, run_at, links)
+    if not declared and row.status == "PENDING":
+        shown["unclaimable"] = (
+            f"no running code has declared {row.job_type} lately: deploy it, or mend the name"
+        )
+    print_parts(facts(shown))
     _print_history(past, row.timezone, links)
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 _LOOK_SECONDS = 2.0
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @click.command(short_help="Show it all on this machine: real schedules, runs in the Dagster UI.")
@@ -62,8 +63,8 @@ def demo(exit_after_runs: int | None, port: int, schedules: Path, give_up_after:
 
     home = Settings.from_env(os.environ).home.resolve()
     with _terminated_as_interrupt(), EmbeddedPostgres(home / "postgres") as postgres:
-        _say("PostgreSQL is up")
         url = postgres.url("cronless")
+        _say(f"PostgreSQL is up: {url}")
         upgrade(url)
         engine = create_store_engine(url)
         make_tables(engine)
@@ -172,7 +173,13 @@ def _terminated_as_interrupt() -> Iterator[None]:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    # A process that a script started in the background ignores Ctrl-C unless it is told otherwise; who asked for
+    # a demo that outlives its terminal has hang-ups ignored, and gets it.
+    before = {
+        number: signal.signal(number, interrupt)
+        for number in _ENDING
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN
+    }
     try:
         yield
     finally:

@@ -101,7 +101,9 @@ def claim_one(
                     return ClaimResult(manual.count, 0, manual.claim_id, None, manual=True)
             if waiting.due_since is None:
                 return ClaimResult(0, 0, None, None)
-            taken, reason = _take(connection, job_type, route, ids, at, allowance.rows, more)
+            taken, reason = _take(
+                connection, job_type, route, ids, at, allowance.rows, more, backlog=waiting.backlog
+            )
             if taken is None:
                 return ClaimResult(0, 0, None, reason)
             return _decide_misfires(connection, job_type, taken, at, more)
@@ -133,10 +135,14 @@ def _take(
     now: datetime,
     rows: int,
     more: Callable[[], bool],
+    *,
+    backlog: bool | None,
 ) -> tuple[store.Taken | None, str | None]:
     """Claim due rows; returns them, or why there are none although some may be due."""
     name, lease, limit = job_type.name, job_type.lease_seconds, job_type.limits.per_tenant
-    if limit is not None or more_due_than(connection, name, rows, now, ids):
+    if backlog is None:
+        backlog = limit is not None or more_due_than(connection, name, rows, now, ids)
+    if limit is not None or backlog:
         shares, reason = _shares(connection, job_type, now, rows, ids, more)
         if shares:
             taken = store.claim_shares(

@@ -24,6 +24,8 @@ logger = logging.getLogger(__name__)
 
 # A canceled run has little time before it is killed.
 LEAVE_SECONDS = 10.0
+# Another dispatcher's claim locks rows in passing; only what lasts is worth a word.
+_TOLD_AFTER_SECONDS = 5.0
 _TOLD_EVERY_SECONDS = 60.0
 
 
@@ -65,6 +67,7 @@ class Finisher:
         self._held: list[Result] = []
         self._broken: list[Sequence[Result]] = []
         self._failing_since: float | None = None
+        self._waiting_since: float | None = None
         self._not_before = self._held_until = self._told_at = 0.0
 
     def add(self, results: Sequence[Result]) -> None:
@@ -170,7 +173,9 @@ class Finisher:
             return
         self._on_its_way = None
         self._failing_since = None
-        if written.held:
+        if not written.held:
+            self._waiting_since = None
+        else:
             self._held.extend(written.held)
             self._held_until = time.monotonic() + RETRY_SECONDS
             self._tell(len(self._held))
@@ -200,6 +205,9 @@ class Finisher:
 
     def _tell(self, count: int, error: BaseException | None = None) -> None:
         now = time.monotonic()
+        self._waiting_since = self._waiting_since or now
+        if now - self._waiting_since < _TOLD_AFTER_SECONDS:
+            return
         if self._told_at and now - self._told_at < _TOLD_EVERY_SECONDS:
             return
         self._told_at = now

@@ -239,7 +239,8 @@ def _answers_by_id(answers: Any) -> Mapping[str, Any]:
     if hasattr(answers, "index") and hasattr(answers, "items") and not hasattr(answers, "columns"):
         # pandas says "no value" with NaN or NaT, and a success has no value.
         return {str(key): None if _is_missing(answer) else answer for key, answer in answers.items()}
-    raise TypeError(
+    # Another try would do the work again, and answer as wrongly.
+    raise PermanentFailure(
         f"the batch handler returned {type(answers).__name__}: return a mapping or a Series of job id to None, "
         "an Outcome or an exception"
     )

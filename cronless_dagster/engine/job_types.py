@@ -127,6 +127,9 @@ class JobTypes:
         return self._decorator(name, "batch", options)
 
     def _decorator(self, name: str, takes: Any, options: dict[str, Any]) -> Callable[[_HandlerT], _HandlerT]:
+        if not isinstance(name, str):
+            raise JobTypeError(f'the job type of {name!r} has no name: write @job_types.{takes}("name")')
+
         def declared(handler: _HandlerT) -> _HandlerT:
             description = options.pop("description", None) or (handler.__doc__ or "").strip() or None
             self.declare(JobType(name=name, handler=handler, takes=takes, description=description, **options))

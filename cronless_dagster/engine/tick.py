@@ -208,8 +208,8 @@ class _Tick:
         """Claim of each type what is due, the type that waits longest first, within its limits."""
         with transaction(self.engine) as connection:
             claims = store.open_claims(connection)
-            names = [job_type.name for job_type in self.job_types]
-            waiting = waiting_types(connection, names, self.report.now, self.ids)
+            batch_sizes = {job_type.name: job_type.batch_size for job_type in self.job_types}
+            waiting = waiting_types(connection, batch_sizes, self.report.now, self.ids)
         unsent = sum(claim.handed_over_at is None for claim in self._to_hand_over(claims, route))
         for name in sorted(waiting, key=lambda name: waiting[name].since or self.report.now):
             try:

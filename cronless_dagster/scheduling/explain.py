@@ -120,7 +120,10 @@ def _warnings(
 
 def _never(schedule: Schedule) -> str:
     if isinstance(schedule, OnceSchedule):
-        return f"It never fires: its only instant, {schedule.instant:%Y-%m-%dT%H:%M:%SZ}, has passed."
+        return (
+            f"It never fires: its only instant, {schedule.instant:%Y-%m-%dT%H:%M:%SZ}, has passed. A job added with it"
+            " runs once at the next tick, unless its misfire policy is skip."
+        )
     return "It never fires: no day or time ahead meets all its fields."
 
 

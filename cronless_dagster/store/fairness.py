@@ -22,10 +22,15 @@ SCANS = 20
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Since when rows of a job type are due, and since when a person's request waits; None: nothing does."""
+    """Since when rows of a job type are due, and since when a person's request waits; None: nothing does.
+
+    Attributes:
+        backlog: Whether more than one batch was due; None where nobody looked.
+    """
 
     due_since: datetime | None
     triggered_since: datetime | None
+    backlog: bool | None = None
 
     @property
     def since(self) -> datetime | None:
@@ -35,13 +40,20 @@ class Waiting:
 
 
 def waiting_types(
-    connection: Connection, names: list[str], now: datetime, ids: IdRange
+    connection: Connection, batch_sizes: Mapping[str, int], now: datetime, ids: IdRange
 ) -> dict[str, Waiting]:
-    """Return what waits of each job type that has anything to claim."""
+    """Return what waits of each job type that has anything to claim; the types are given with their batch sizes."""
     rows = connection.execute(
-        statement("waiting_types"), {"job_types": names, "now": now, "id_low": ids.low, "id_high": ids.high}
+        statement("waiting_types"),
+        {
+            "job_types": list(batch_sizes),
+            "batch_sizes": list(batch_sizes.values()),
+            "now": now,
+            "id_low": ids.low,
+            "id_high": ids.high,
+        },
     )
-    found = {row.name: Waiting(row.due_since, row.triggered_since) for row in rows}
+    found = {row.name: Waiting(row.due_since, row.triggered_since, row.backlog) for row in rows}
     return {name: waiting for name, waiting in found.items() if waiting.since is not None}
 
 

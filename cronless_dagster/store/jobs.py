@@ -5,55 +5,23 @@ Nothing here commits. Each function takes a `Session` or a `Connection` of any P
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Mapping
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from sqlalchemy import Connection, Row, delete, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 
-from cronless_dagster.scheduling.models import MISFIRE_POLICIES
-from cronless_dagster.scheduling.schedules import parse_schedule
-from cronless_dagster.store.errors import JobError, PayloadError
+from cronless_dagster.store.errors import JobError
+from cronless_dagster.store.job_values import MAX_PAYLOAD_BYTES, checked, is_storable, plain_payload
 from cronless_dagster.store.tables import scheduled_job
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from uuid import UUID
 
     from sqlalchemy.orm import Session
 
     Database: TypeAlias = "Session | Connection"
 
-MAX_PAYLOAD_BYTES = 65_536
-CHANGEABLE = frozenset(
-    {
-        "name",
-        "payload",
-        "schedule",
-        "timezone",
-        "dst_policy",
-        "misfire_policy",
-        "misfire_grace_seconds",
-        "starts_at",
-        "ends_at",
-        "jitter_seconds",
-        "max_attempts",
-        "retry_delay_seconds",
-        "retry_max_delay_seconds",
-        "pause_after",
-        "next_run_at",
-        "tenant_id",
-        "job_type",
-    }
-)
-_NON_NEGATIVE = ("misfire_grace_seconds", "jitter_seconds", "retry_delay_seconds", "retry_max_delay_seconds")
-_AT_LEAST_ONE = ("max_attempts", "pause_after")
-_LONGEST = {"tenant_id": 200, "job_type": 100, "name": 500}
-_LARGEST_INTEGER = 2**31 - 1
-# An odd number of backslashes: a NUL, and not the text of its escape.
-_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 _now = func.cronless.clock_now()
 
 
@@ -87,14 +55,14 @@ def add(
         PayloadError: The payload is no JSON object or too large.
         JobError: A name that is taken, or a value out of its range.
     """
-    values = _checked(
+    values = checked(
         {
             "tenant_id": tenant_id,
             "job_type": job_type,
             "name": name,
             "schedule": schedule,
             "timezone": timezone,
-            "payload": _plain(payload),
+            "payload": plain_payload(payload),
             **options,
         },
         max_payload_bytes,
@@ -124,16 +92,18 @@ def upsert(
 ) -> UUID:
     """Add the job, or change the one of the same tenant, type and name; returns its id.
 
-    The same call twice changes nothing: neither the plan nor `updated_at`. Raises as `add` does.
+    What isn't given of `timezone` and `payload` is set to its default, as for a new job; other options that are
+    left out stay as they are. The same call twice changes nothing: neither the plan nor `updated_at`. Raises as
+    `add` does.
     """
-    values = _checked(
+    values = checked(
         {
             "tenant_id": tenant_id,
             "job_type": job_type,
             "name": name,
             "schedule": schedule,
             "timezone": timezone,
-            "payload": _plain(payload),
+            "payload": plain_payload(payload),
             **options,
         },
         max_payload_bytes,
@@ -167,7 +137,7 @@ def change(db: Database, job_id: UUID, *, max_payload_bytes: int = MAX_PAYLOAD_B
     combined = {
         key: getattr(current, key) for key in ("schedule", "timezone", "dst_policy", "starts_at", "ends_at")
     }
-    _checked({**combined, **values}, max_payload_bytes)
+    checked({**combined, **values}, max_payload_bytes)
     if current.claim_id is not None and {"tenant_id", "job_type"} & values.keys():
         raise JobError(f"job {job_id} is claimed: change its tenant or job type once it is back in PENDING")
     _check_name_is_free(db, current, values)
@@ -176,7 +146,7 @@ def change(db: Database, job_id: UUID, *, max_payload_bytes: int = MAX_PAYLOAD_B
 
 def pause(db: Database, job_id: UUID, *, reason: str | None = None) -> None:
     """Pause a job: nothing new is claimed; what is claimed ends as it would. Twice is once."""
-    if reason is not None and not _is_storable(reason):
+    if reason is not None and not is_storable(reason):
         raise JobError(f"the reason {reason[:80]!r} can't be stored: leave out NUL and broken characters")
     _changed(
         db,
@@ -273,105 +243,4 @@ def _check_name_is_free(db: Database, current: Row[Any], values: Mapping[str, An
         raise JobError(
             f"tenant {new['tenant_id']!r} already has a {new['job_type']!r} job named {new['name']!r}: "
             "give another name"
-        )
-
-
-def _plain(payload: object) -> object:
-    # A Mapping of another kind is fine; what is none is refused by its check, with its type.
-    if payload is None:
-        return {}
-    return dict(payload) if isinstance(payload, Mapping) else payload
-
-
-def _checked(values: dict[str, Any], max_payload_bytes: int) -> dict[str, Any]:
-    unknown = set(values) - CHANGEABLE
-    if unknown:
-        raise JobError(
-            f"{', '.join(sorted(unknown))} can't be set on a job: use one of {', '.join(sorted(CHANGEABLE))}"
-        )
-    for key, value in values.items():
-        if value is None and not scheduled_job.c[key].nullable:
-            raise JobError(f"{key} is None: give a value, or leave it out")
-    if "schedule" in values:
-        parse_schedule(values["schedule"], values.get("timezone", "UTC"), values.get("dst_policy", "vixie"))
-    if "payload" in values:
-        check_payload(values["payload"], max_payload_bytes)
-    _check_ranges(values)
-    _check_instants(values)
-    return values
-
-
-def _is_storable(value: object) -> TypeGuard[str]:
-    """Tell whether a value is a text that PostgreSQL can store: without NUL, and with whole characters only."""
-    if not isinstance(value, str) or "\x00" in value:
-        return False
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _check_ranges(values: Mapping[str, Any]) -> None:
-    if "misfire_policy" in values and values["misfire_policy"] not in MISFIRE_POLICIES:
-        raise JobError(
-            f"misfire policy {values['misfire_policy']!r} is not known: use {', '.join(MISFIRE_POLICIES)}"
-        )
-    for key, longest in _LONGEST.items():
-        value = values.get(key)
-        if value is None:
-            continue
-        if not _is_storable(value) or len(value) > longest or (key != "name" and not value):
-            raise JobError(
-                f"{key} {str(value)[:80]!r} can't be used: give a text of at most {longest} characters"
-            )
-        if len(value.encode()) > 3 * longest:
-            # The three together are an index entry, and PostgreSQL limits those in bytes.
-            raise JobError(
-                f"{key} {value[:80]!r} takes {len(value.encode()):,} bytes: give a text of at most {3 * longest:,}"
-            )
-    for key in (*_NON_NEGATIVE, *_AT_LEAST_ONE):
-        value = values.get(key)
-        lowest = 1 if key in _AT_LEAST_ONE else 0
-        if value is not None and not (isinstance(value, int) and lowest <= value <= _LARGEST_INTEGER):
-            raise JobError(f"{key} {value!r} is out of range: give a whole number from {lowest}")
-
-
-def _check_instants(values: Mapping[str, Any]) -> None:
-    for key in ("starts_at", "ends_at", "next_run_at"):
-        value = values.get(key)
-        if value is not None and (not isinstance(value, datetime) or value.tzinfo is None):
-            raise JobError(f"{key} {value!r} has no zone: give an aware datetime")
-    starts_at, ends_at = values.get("starts_at"), values.get("ends_at")
-    if starts_at is not None and ends_at is not None and ends_at < starts_at:
-        raise JobError(
-            f"ends_at {ends_at.isoformat()} lies before starts_at {starts_at.isoformat()}: swap them"
-        )
-
-
-def check_payload(payload: object, max_bytes: int = MAX_PAYLOAD_BYTES) -> None:
-    """Check that a payload is a JSON object that PostgreSQL can store, within its size.
-
-    Raises:
-        PayloadError: It isn't.
-    """
-    if not isinstance(payload, dict):
-        raise PayloadError(f"the payload is {type(payload).__name__}, not a JSON object: write it as {{…}}")
-    try:
-        encoded = json.dumps(payload, allow_nan=False, ensure_ascii=False)
-        size = len(encoded.encode())
-    except (TypeError, ValueError) as error:
-        raise PayloadError(
-            f"the payload is no JSON ({error}): use texts, numbers, lists and objects"
-        ) from error
-    except RecursionError as error:
-        raise PayloadError("the payload is nested too deeply: flatten it") from error
-    if size > max_bytes:
-        raise PayloadError(
-            f"the payload has {size:,} bytes, more than {max_bytes:,}: store it elsewhere and give "
-            "its address"
-        )
-    if _NUL.search(encoded):
-        raise PayloadError(
-            "the payload holds a NUL character, which PostgreSQL's jsonb can't store: leave it out"
         )

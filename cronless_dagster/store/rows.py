@@ -23,6 +23,12 @@ def planned_job(row: Row[Any], retry: RetryPolicy) -> PlannedJob:
         row: A row of `take_unplanned.sql` or `take_misfired.sql`.
         retry: The job type's policy, for what the row leaves open.
     """
+    return _planned_job(row, retry, row.scheduled_for, row.attempt, manual=False)
+
+
+def _planned_job(
+    row: Row[Any], retry: RetryPolicy, scheduled_for: datetime | None, attempt: int, *, manual: bool
+) -> PlannedJob:
     return PlannedJob(
         id=row.id,
         schedule=row.schedule,
@@ -36,9 +42,10 @@ def planned_job(row: Row[Any], retry: RetryPolicy) -> PlannedJob:
         retry=retry_policy(row, retry),
         created_at=row.created_at,
         next_run_at=row.next_run_at,
-        scheduled_for=row.scheduled_for,
-        attempt=row.attempt,
+        scheduled_for=scheduled_for,
+        attempt=attempt,
         consecutive_failures=row.consecutive_failures,
+        manual=manual,
     )
 
 
@@ -112,24 +119,6 @@ def claimed_job(row: Row[Any], retry: RetryPolicy, claim_id: UUID) -> ClaimedJob
     started = row.execution_id is not None
     # A manual run is one try of an occurrence of its own; a retry that waits keeps its count.
     tries = 1 if row.serving_manual else row.attempt + (0 if started else 1)
-    plan = PlannedJob(
-        id=row.id,
-        schedule=row.schedule,
-        timezone=row.timezone,
-        dst_policy=row.dst_policy,
-        misfire_policy=row.misfire_policy,
-        misfire_grace=timedelta(seconds=row.misfire_grace_seconds),
-        starts_at=row.starts_at,
-        ends_at=row.ends_at,
-        jitter=timedelta(seconds=row.jitter_seconds),
-        retry=retry_policy(row, retry),
-        created_at=row.created_at,
-        next_run_at=row.next_run_at,
-        scheduled_for=row.serving_at,
-        attempt=tries,
-        consecutive_failures=row.consecutive_failures,
-        manual=row.serving_manual,
-    )
     return ClaimedJob(
         id=row.id,
         tenant_id=row.tenant_id,
@@ -143,5 +132,5 @@ def claimed_job(row: Row[Any], retry: RetryPolicy, claim_id: UUID) -> ClaimedJob
         claim_id=claim_id,
         execution_id=row.execution_id,
         plan_version=row.plan_version,
-        plan=plan,
+        plan=_planned_job(row, retry, row.serving_at, tries, manual=row.serving_manual),
     )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import signal
+import threading
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -36,6 +38,11 @@ class Death(BaseException):
     """The holder is gone in the middle of its claim."""
 
 
+def die(*_: object) -> None:
+    """Be the signal that ends a holder."""
+    raise Death
+
+
 def expected(expr: str, zone: str) -> list[datetime]:
     """Return the day's instants by a walk over its minutes."""
     instants = [YEAR + timedelta(minutes=int(number)) for number in brute_force(expr, zone)]
@@ -59,13 +66,15 @@ class Day:
         self.deaths: Counter[str] = Counter()
         self.world = World(engine, types_of(self.serve, *TYPES, concurrency=1))
         self.dying_after: int | None = None
+        self.buried = threading.Event()
 
     def serve(self, _job: ClaimedJob) -> None:
-        """Do nothing, or die after so many jobs."""
+        """Do nothing, or have the holder die after so many jobs, in the middle of this one."""
         if self.dying_after is not None:
             self.dying_after -= 1
             if self.dying_after < 0:
-                raise Death
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+                self.buried.wait(60)
 
     def may_die(self, one: HandOver) -> str | None:
         """Choose a point at which this run dies, or none; a split claim is let live."""
@@ -88,10 +97,11 @@ class Day:
                 store.start_claim(connection, one.claim_id, UUID(run_id), run_id, self.world.at)
         elif point != "before the fence":
             self.dying_after = self.random.randrange(one.job_count) if point else None
+            self.buried.clear()
             try:
                 self.world.run(one.claim_id, execution_id=UUID(run_id), run_id=run_id)
             except Death:
-                pass
+                self.buried.set()
             else:
                 self.world.runs.set(run_id, "success")
                 return
@@ -136,7 +146,11 @@ def test_each_occurrence_is_accepted_once(virtual: Engine) -> None:
             for number, (expr, zone) in enumerate(schedules)
         ]
     day = Day(virtual, seed=20260308)
-    day.to_its_end()
+    before = signal.signal(signal.SIGUSR1, die)
+    try:
+        day.to_its_end()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
     assert set(day.deaths) == {"no run", "before the fence", "after the fence", "in the middle"}
     assert min(day.deaths.values()) >= 5

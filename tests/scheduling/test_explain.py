@@ -63,7 +63,10 @@ class TestWarnings:
             ("0 9 */2 * 1", r"day of month \*/2 AND day of week 1"),
             ("* 9 * * *", "sixty times in each hour of 9"),
             ("0 0 30 2 *", "never fires"),
-            ("@once 2020-01-01T00:00", "never fires: its only instant, 2020-01-01T00:00:00Z, has passed"),
+            (
+                "@once 2020-01-01T00:00",
+                "never fires: its only instant, 2020-01-01T00:00:00Z, has passed. A job added",
+            ),
             ("RRULE:FREQ=DAILY;BYMONTH=2;BYMONTHDAY=30", "never fires"),
             ("@window 1h", "own minute"),
             ("@handler fallback=24h", "handler says"),

@@ -6,7 +6,9 @@ these states come and go between two ANALYZEs, and a plan that is good only with
 
 from __future__ import annotations
 
+import time
 import uuid
+from dataclasses import replace
 
 import psycopg
 import pytest
@@ -69,6 +71,10 @@ def growing(postgres_server, template_database):
     def grow(size):
         [(there,)] = sql(engine, "SELECT count(*) FROM cronless.scheduled_job")
         if there < size:
+            # An index made over rows with HOT chains may not be used while an older transaction runs anywhere on
+            # the server, in another test's database too.
+            with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+                connection.execute(text("VACUUM cronless.scheduled_job"))
             # Indexes made afterwards are several times faster than indexes kept up row by row.
             made = sql(
                 engine,
@@ -80,6 +86,7 @@ def growing(postgres_server, template_database):
             sql(engine, _GROW, low=there + 1, high=size, now=NOW)
             for index in made:
                 sql(engine, index.indexdef)
+            wait_until_usable(engine)
         # What the smaller size left claimed, due or missing goes back.
         sql(
             engine,
@@ -107,6 +114,18 @@ def growing(postgres_server, template_database):
         admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
+def wait_until_usable(engine):
+    """Wait until the planner may use every index, whatever transactions run beside (see pg_index.indcheckxmin)."""
+    deadline = time.monotonic() + 120
+    waiting = (
+        "SELECT count(*) FROM pg_index WHERE indrelid = 'cronless.scheduled_job'::regclass AND indcheckxmin"
+        " AND age(xmin) <= age(CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS text) AS xid))"
+    )
+    while sql(engine, waiting)[0].count:
+        assert time.monotonic() < deadline, "an older transaction keeps the new indexes from being used"
+        time.sleep(0.1)
+
+
 def aside(engine, statement, **parameters):
     """Run a statement of the test's own, which nobody explains."""
     return sql(engine.execution_options(aside=True), statement, **parameters)
@@ -132,7 +151,9 @@ def claim_batch(engine, *, limits=None, job_type="digest", more=lambda: True):
     """Claim as a tick does; returns the claim's id, or None when there was no time to decide its misfires."""
     types = job_types(job_type, batch_size=BATCH, limits=limits or Limits(open_claims=None))
     with transaction(engine) as connection:
-        waiting = fairness.waiting_types(connection, [job_type], NOW, FULL)[job_type]
+        waiting = fairness.waiting_types(connection, {job_type: BATCH}, NOW, FULL)[job_type]
+    # As a caller that was not told of a backlog, so that both ways to ask are explained.
+    waiting = replace(waiting, backlog=None)
     result = claim_one(engine, types[job_type], waiting, route="run", ids=FULL, now=NOW, more=more)
     assert result.rows > 0 or not more()
     return result.claim_id
@@ -196,7 +217,7 @@ def misfires_requests_and_plans(engine):
     )
     for name in ("digest", "renewal", "research"):
         with transaction(engine) as connection:
-            waiting = fairness.waiting_types(connection, [name], NOW, FULL)[name]
+            waiting = fairness.waiting_types(connection, {name: BATCH}, NOW, FULL)[name]
         claim_one(
             engine,
             job_types(name, limits=Limits(open_claims=None))[name],
