@@ -139,30 +139,25 @@ def _take(
     backlog: bool | None,
 ) -> tuple[store.Taken | None, str | None]:
     """Claim due rows; returns them, or why there are none although some may be due."""
-    name, lease, limit = job_type.name, job_type.lease_seconds, job_type.limits.per_tenant
+    limit = job_type.limits.per_tenant
+    wanted: store.Wanted = {
+        "job_type": job_type.name,
+        "route": route,
+        "batch_size": rows,
+        "lease_seconds": job_type.lease_seconds,
+        "now": now,
+        "ids": ids,
+    }
     if backlog is None:
-        backlog = limit is not None or more_due_than(connection, name, rows, now, ids)
+        backlog = limit is not None or more_due_than(connection, job_type.name, rows, now, ids)
     if limit is not None or backlog:
         shares, reason = _shares(connection, job_type, now, rows, ids, more)
         if shares:
-            taken = store.claim_shares(
-                connection,
-                shares,
-                job_type=name,
-                route=route,
-                batch_size=rows,
-                lease_seconds=lease,
-                now=now,
-                ids=ids,
-            )
-            return taken, None
+            return store.claim_shares(connection, shares, **wanted), None
         if limit is not None:
             return None, reason
         # What is due belongs to tenants beyond those that were looked at: late is worse than unfair.
-    taken = store.claim_due(
-        connection, job_type=name, route=route, batch_size=rows, lease_seconds=lease, now=now, ids=ids
-    )
-    return taken, None
+    return store.claim_due(connection, **wanted), None
 
 
 def _shares(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from uuid import UUID, uuid4
 
 from sqlalchemy import Connection, Row, text
@@ -62,84 +62,37 @@ class Taken:
     misfired: tuple[UUID, ...]
 
 
-def claim_due(
-    connection: Connection,
-    *,
-    job_type: str,
-    route: str,
-    batch_size: int,
-    lease_seconds: int,
-    now: datetime,
-    ids: IdRange,
-) -> Taken | None:
+class Wanted(TypedDict):
+    """What a claim is to take: at most `batch_size` rows of a job type within `ids`, due at `now`."""
+
+    job_type: str
+    route: str
+    batch_size: int
+    lease_seconds: int
+    now: datetime
+    ids: IdRange
+
+
+def claim_due(connection: Connection, **wanted: Unpack[Wanted]) -> Taken | None:
     """Claim at most `batch_size` due rows, the longest due first; None where nothing could be claimed."""
-    return _taken(
-        connection,
-        "claim_due",
-        job_type=job_type,
-        route=route,
-        batch_size=batch_size,
-        lease_seconds=lease_seconds,
-        now=now,
-        id_low=ids.low,
-        id_high=ids.high,
-    )
+    return _taken(connection, "claim_due", wanted)
 
 
-def claim_triggered(
-    connection: Connection,
-    *,
-    job_type: str,
-    route: str,
-    batch_size: int,
-    lease_seconds: int,
-    now: datetime,
-    ids: IdRange,
-) -> Taken | None:
+def claim_triggered(connection: Connection, **wanted: Unpack[Wanted]) -> Taken | None:
     """Claim rows that a person asked to run now."""
-    return _taken(
-        connection,
-        "claim_triggered",
-        job_type=job_type,
-        route=route,
-        batch_size=batch_size,
-        lease_seconds=lease_seconds,
-        now=now,
-        id_low=ids.low,
-        id_high=ids.high,
-    )
+    return _taken(connection, "claim_triggered", wanted)
 
 
-def claim_shares(
-    connection: Connection,
-    shares: dict[str, int],
-    *,
-    job_type: str,
-    route: str,
-    batch_size: int,
-    lease_seconds: int,
-    now: datetime,
-    ids: IdRange,
-) -> Taken | None:
+def claim_shares(connection: Connection, shares: dict[str, int], **wanted: Unpack[Wanted]) -> Taken | None:
     """Claim of each tenant at most its share of due rows, `batch_size` in all."""
-    return _taken(
-        connection,
-        "claim_fair",
-        tenants=list(shares),
-        shares=list(shares.values()),
-        job_type=job_type,
-        route=route,
-        batch_size=batch_size,
-        lease_seconds=lease_seconds,
-        now=now,
-        id_low=ids.low,
-        id_high=ids.high,
-    )
+    return _taken(connection, "claim_fair", wanted, tenants=list(shares), shares=list(shares.values()))
 
 
-def _taken(connection: Connection, name: str, **parameters: Any) -> Taken | None:
+def _taken(connection: Connection, name: str, wanted: Wanted, **more: Any) -> Taken | None:
     claim_id = uuid4()
-    row = connection.execute(statement(name), {"claim_id": claim_id, **parameters}).one()
+    parameters: dict[str, Any] = {"claim_id": claim_id, **wanted, **more}
+    ids = parameters.pop("ids")
+    row = connection.execute(statement(name), {**parameters, "id_low": ids.low, "id_high": ids.high}).one()
     if row.claimed == 0:
         return None
     return Taken(claim_id, row.claimed, tuple(row.misfired or ()))
