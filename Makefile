@@ -1,5 +1,5 @@
 # Everything is set up on demand: `make demo` and `make test` need git, make and Python 3.11 or newer, and
-# package registries; no Docker, no root, no broker.
+# package registries; no Docker, no root. Tests of the queue route need an installed RabbitMQ, see README.md.
 
 # Unset, the first of PYTHONS that is new enough is taken.
 PYTHON ?=
@@ -35,10 +35,11 @@ $(STAMP): pyproject.toml constraints.txt
 
 install: $(STAMP) ## Set up the virtual environment in .venv
 
-demo: $(STAMP) ## Real schedules become runs in the Dagster UI; ARGS="--exit-after-runs 3" ends by itself
+demo: $(STAMP) ## Real schedules become runs in the Dagster UI; ARGS="--exit-after-runs 3" ends by itself, ARGS=--broker adds workers
 	@exec $(BIN)/cronless demo $(ARGS)
 
 test: check ## Run the checks, then all tests; TESTS=tests/store ARGS="-k word" for some
+	@test -n "$$CRONLESS_TEST_BROKER_URL" || .ci/install rabbitmq-server:rabbitmq-server || true
 	@exec $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(ARGS) $(TESTS)
 
 check: $(STAMP) ## Lint, formatting, types, and that imports go down only

@@ -7,6 +7,7 @@ environment.
 from __future__ import annotations
 
 import difflib
+import re
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -20,6 +21,13 @@ if TYPE_CHECKING:
 PREFIX = "CRONLESS_"
 SENSOR_TIMEOUT_VARIABLE = "DAGSTER_SENSOR_GRPC_TIMEOUT_SECONDS"
 """Dagster's own: the seconds after which it gives up on a sensor, 60 when unset."""
+BROKER_PREFIX = re.compile(r"(?!amq(\.|\Z))[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\Z")
+"""What names of queues and exchanges may begin with; RabbitMQ keeps ``amq.`` for itself."""
+BROKER_PREFIX_LENGTH = 100
+"""With a job type of 100 characters a name still fits the 255 bytes that AMQP allows."""
+BROKER_CONNECT_SECONDS = 5.0
+BROKER_PUBLISH_SECONDS = 10.0
+"""How long a tick may take to reach the broker, and how long to publish what it claimed."""
 
 
 class SettingsError(CronlessError):
@@ -46,25 +54,48 @@ def _modules(variable: str, text: str) -> tuple[str, ...]:
     return names
 
 
-def _directory(variable: str, text: str) -> Path:
-    if "\0" in text:
-        raise SettingsError(f"{variable} is {text!r}: give the path of a directory.")
-    return Path(text).expanduser()
+def _path(what: str) -> Callable[[str, str], Path]:
+    def read(variable: str, text: str) -> Path:
+        if "\0" in text:
+            raise SettingsError(f"{variable} is {text!r}: give the path of a {what}.")
+        return Path(text).expanduser()
+
+    return read
 
 
 def _database_url(variable: str, text: str) -> str:
     try:
         parts = urlsplit(text)
         _ = parts.port
-    except ValueError as error:
+    except ValueError:
+        # Without the parser's message, which may quote a part of the password.
         raise SettingsError(
-            f"{variable} is no address ({error}): give one such as postgresql://user@host/database."
-        ) from error
+            f"{variable} is no address: give one such as postgresql://user@host/database, with / ? # @ : in a"
+            " password written as %2F %3F %23 %40 %3A."
+        ) from None
     if parts.scheme not in ("postgresql", "postgresql+psycopg") or not parts.path.strip("/"):
         # The value stays out of the message: it may hold a password.
         raise SettingsError(
             f"{variable} starts with {parts.scheme!r} or names no database: give an address such as"
             " postgresql://user@host/database."
+        )
+    return text
+
+
+def _broker_url(variable: str, text: str) -> str:
+    if not re.match(r"amqps?://.", text):
+        raise SettingsError(
+            f"{variable} doesn't begin with amqp:// or amqps://: give an address such as"
+            " amqps://user:password@host/virtual-host."
+        )
+    return text
+
+
+def _broker_prefix(variable: str, text: str) -> str:
+    if len(text) > BROKER_PREFIX_LENGTH or not BROKER_PREFIX.match(text):
+        raise SettingsError(
+            f"{variable} is {text!r}: give at most {BROKER_PREFIX_LENGTH} letters, digits, '_' and '-', in parts"
+            " separated by dots, of which the first isn't 'amq'."
         )
     return text
 
@@ -91,11 +122,30 @@ class Settings:
     database_url: str | None = _setting(
         None, _database_url, "address of the PostgreSQL that holds the jobs; unset: the embedded one in home"
     )
+    broker_url: str | None = _setting(
+        None,
+        _broker_url,
+        "address of the RabbitMQ of the queue route; unset: every job type takes the run route",
+    )
+    broker_ca_file: Path | None = _setting(  # noqa: RUF009  # returns a dataclass field
+        None, _path("file"), "certificates (PEM) that may sign the broker's; unset: the system's"
+    )
+    broker_cert_file: Path | None = _setting(  # noqa: RUF009  # returns a dataclass field
+        None, _path("file"), "this client's certificate (PEM), for a broker that asks for one"
+    )
+    broker_key_file: Path | None = _setting(  # noqa: RUF009  # returns a dataclass field
+        None, _path("file"), "the private key (PEM, without a password) of that certificate"
+    )
+    broker_prefix: str = _setting(
+        "cronless", _broker_prefix, "what the names of our queues and exchanges begin with"
+    )
     job_types: tuple[str, ...] = _setting(
         (), _modules, "modules that declare job types, separated by commas; unset: the demo's"
     )
     home: Path = _setting(  # noqa: RUF009  # returns a dataclass field
-        Path(".cronless"), _directory, "directory of the embedded PostgreSQL's data and of Dagster's home"
+        Path(".cronless"),
+        _path("directory"),
+        "directory of the embedded PostgreSQL's data and of Dagster's home",
     )
     dagster_url: str = _setting(
         "http://127.0.0.1:3000", _web_address, "address of Dagster's UI, for links to runs"
@@ -126,20 +176,34 @@ class Settings:
                 f"CRONLESS_STATEMENT_TIMEOUT_MS is {self.statement_timeout_ms}, more than a whole tick of"
                 f" CRONLESS_TICK_SECONDS={self.tick_seconds}: lower the first or raise the second."
             )
-        # A sensor that Dagster gave up on goes on and still commits, and its hand-over is lost.
-        longest = self.tick_seconds + self.statement_timeout_ms / 1_000
+        handing_over = BROKER_CONNECT_SECONDS + BROKER_PUBLISH_SECONDS if self.broker_url else 0
+        self.refuse_long_ticks(handing_over)
+
+    def refuse_long_ticks(self, handing_over: float) -> None:
+        """Refuse a tick that Dagster may cut off: the sensor goes on, still commits, and its hand-over is lost.
+
+        Args:
+            handing_over: Seconds that reaching a broker and publishing to it may add to a tick.
+
+        Raises:
+            SettingsError: A tick can last longer than Dagster waits for a sensor.
+        """
+        longest = self.tick_seconds + self.statement_timeout_ms / 1_000 + handing_over
         if longest > self.sensor_timeout_seconds:
+            publishing = f" and {handing_over:g} s to hand over to the broker" if handing_over else ""
             raise SettingsError(
-                f"A tick can last {longest:g} s (CRONLESS_TICK_SECONDS={self.tick_seconds} and one more"
-                f" statement of CRONLESS_STATEMENT_TIMEOUT_MS={self.statement_timeout_ms}), but Dagster gives"
-                f" up after {self.sensor_timeout_seconds} s: lower them, or raise {SENSOR_TIMEOUT_VARIABLE}."
+                f"A tick can last {longest:g} s (CRONLESS_TICK_SECONDS={self.tick_seconds}, one more"
+                f" statement of CRONLESS_STATEMENT_TIMEOUT_MS={self.statement_timeout_ms}{publishing}), but Dagster"
+                f" gives up after {self.sensor_timeout_seconds} s: lower them, or raise"
+                f" {SENSOR_TIMEOUT_VARIABLE}."
             )
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> Self:
         """Read the settings from an environment. A variable that is set to nothing counts as unset.
 
-        ``CRONLESS_DATABASE_URL_FILE`` names a file that holds the database's address, as secrets are mounted.
+        ``CRONLESS_DATABASE_URL_FILE`` and ``CRONLESS_BROKER_URL_FILE`` name files that hold these addresses, as
+        secrets are mounted.
 
         Raises:
             SettingsError: a value can't be used, two contradict each other, or a name is misspelt.
@@ -151,19 +215,20 @@ class Settings:
             text = environ.get(variable, "").strip()
             if text:
                 values[item.name] = item.metadata["read"](variable, text)
-        file = environ.get(f"{PREFIX}DATABASE_URL_FILE", "").strip()
-        if file and "database_url" in values:
-            raise SettingsError(
-                "CRONLESS_DATABASE_URL and CRONLESS_DATABASE_URL_FILE are both set: remove one of them."
-            )
-        if file:
-            values["database_url"] = _read_secret(file)
+        for name, read in _SECRETS.items():
+            variable = variable_of(name)
+            file = environ.get(f"{variable}_FILE", "").strip()
+            if file and name in values:
+                raise SettingsError(f"{variable} and {variable}_FILE are both set: remove one of them.")
+            if file:
+                values[name] = read(f"{variable}_FILE", _content(f"{variable}_FILE", file))
         return cls(**values)
 
     def __repr__(self) -> str:
         shown = {item.name: getattr(self, item.name) for item in fields(self)}
-        if self.database_url is not None:
-            shown["database_url"] = without_password(self.database_url)
+        for name in _SECRETS:
+            if shown[name] is not None:
+                shown[name] = without_password(shown[name])
         return f"Settings({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
 
@@ -174,7 +239,7 @@ def variable_of(name: str) -> str:
 
 
 def without_password(url: str) -> str:
-    """Return a database's address as it may be shown: a password in it, or in its query, becomes ``***``."""
+    """Return an address as it may be shown: a password in it, or in its query, becomes ``***``."""
     parts = urlsplit(url)
     login, at, host = parts.netloc.rpartition("@")
     user, colon, password = login.partition(":")
@@ -183,8 +248,11 @@ def without_password(url: str) -> str:
     return urlunsplit(parts._replace(netloc=login + host, query=urlencode(query, safe="/*")))
 
 
-def _read_secret(file: str) -> str:
-    variable = f"{PREFIX}DATABASE_URL_FILE"
+_SECRETS = {"database_url": _database_url, "broker_url": _broker_url}
+"""The settings that may hold a password, and may come from a file, with their readers."""
+
+
+def _content(variable: str, file: str) -> str:
     try:
         text = Path(file).read_text(encoding="utf-8").strip()
     except (OSError, ValueError) as error:
@@ -192,14 +260,13 @@ def _read_secret(file: str) -> str:
             f"{variable} names {file!r}, which can't be read ({error}): correct the path or its permissions."
         ) from error
     if not text:
-        raise SettingsError(
-            f"{variable} names {file!r}, which is empty: write the database's address into it."
-        )
-    return _database_url(variable, text)
+        raise SettingsError(f"{variable} names {file!r}, which is empty: write the address into it.")
+    return text
 
 
 def _refuse_misspelt(environ: Mapping[str, str]) -> None:
-    known = {variable_of(item.name) for item in fields(Settings)} | {f"{PREFIX}DATABASE_URL_FILE"}
+    known = {variable_of(item.name) for item in fields(Settings)}
+    known |= {f"{variable_of(name)}_FILE" for name in _SECRETS}
     for name in environ:
         if name.startswith(PREFIX) and name not in known:
             near = difflib.get_close_matches(name, known, n=1, cutoff=0.9)

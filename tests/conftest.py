@@ -9,6 +9,8 @@ migrated template, which takes some 50 ms.
 - ``new_database``: makes as many more as a test wants: ``new_database()`` or ``new_database(migrated=False)``
 - ``server_directory``: where a test that stops or kills a server may have one of its own
 - ``spawn``: starts a process of its own session; it and all it started are killed when the test ends
+
+Those for RabbitMQ are described in ``brokers.py``.
 """
 
 from __future__ import annotations
@@ -24,6 +26,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import settings as hypothesis_settings
 
+from tests.brokers import DIRECTORY_VARIABLE as _DIRECTORY_VARIABLE
+from tests.brokers import FIXTURES as BROKER_FIXTURES
+from tests.brokers import broker, broker_directory, broker_server, own_broker, stop_brokers  # noqa: F401 - fixtures
 from tests.processes import OWNER_VARIABLE, Spawner, kill_owned
 
 if TYPE_CHECKING:
@@ -53,10 +58,15 @@ TOGETHER = {
     "tests/demo/test_demo.py": "heavy",
     "tests/test_dagster_yaml.py": "heavy",
     "tests/store/test_embedded.py": "embedded",
+    "tests/rabbitmq/test_private.py": "broker",
+    "tests/rabbitmq/test_faults": "broker",
+    "tests/rabbitmq/test_tls.py": "broker",
+    "tests/worker/test_crashes": "broker",
+    "tests/queue_route/": "broker",
+    "tests/examples/test_node_worker.py::TestOwnBroker": "broker",
 }
 """Tests that must not run side by side: Dagster's processes, and servers that are started and stopped."""
 _TEMPLATE_LOCK = 541_907_365  # any number, the same in all workers
-_DIRECTORY_VARIABLE = "CRONLESS_TEST_DIRECTORY"
 
 hypothesis_settings.register_profile("dev", deadline=None)
 hypothesis_settings.register_profile("ci", deadline=None, derandomize=True)
@@ -84,15 +94,19 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         kill_owned(f"{os.environ.pop(OWNER_VARIABLE)}/")
         directory = Path(os.environ.pop(_DIRECTORY_VARIABLE))
         stop_postmaster((directory / "pg" / "data").resolve())
+        stop_brokers(directory)
         shutil.rmtree(directory, ignore_errors=True)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs the database."""
+    """Mark what needs the database or a broker."""
     for item in items:
-        if "postgres_server" in getattr(item, "fixturenames", ()):
+        fixtures = getattr(item, "fixturenames", ())
+        if "postgres_server" in fixtures:
             item.add_marker(pytest.mark.postgres)
+        if not BROKER_FIXTURES.isdisjoint(fixtures):
+            item.add_marker(pytest.mark.rabbitmq)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from dataclasses import fields
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from cronless_dagster.scheduling.errors import CronlessError
 from cronless_dagster.settings import Settings, SettingsError, variable_of, without_password
 
 SECRET = "postgresql://app:s3cr3t@db.example/cronless"
+BROKER = "amqps://app:s3cr3t@mq.example/jobs"
 
 
 def test_an_empty_environment_gives_the_defaults() -> None:
@@ -18,6 +20,8 @@ def test_an_empty_environment_gives_the_defaults() -> None:
     settings = Settings.from_env({"CRONLESS_HOME": "", "HOME": "/nowhere"})
     assert settings == Settings()
     assert settings.database_url is None
+    assert settings.broker_url is None
+    assert settings.broker_prefix == "cronless"
     assert settings.home == Path(".cronless")
     assert (settings.history_days, settings.tick_seconds, settings.statement_timeout_ms) == (30, 20, 15_000)
     assert settings.max_payload_bytes == 65_536
@@ -27,6 +31,11 @@ def test_every_setting_is_read_from_its_variable() -> None:
     """Each variable reaches its own field and no other."""
     values: dict[str, tuple[str, object]] = {
         "database_url": (SECRET, SECRET),
+        "broker_url": (BROKER, BROKER),
+        "broker_ca_file": ("/etc/mq/ca.pem", Path("/etc/mq/ca.pem")),
+        "broker_cert_file": ("/etc/mq/cert.pem", Path("/etc/mq/cert.pem")),
+        "broker_key_file": ("/etc/mq/key.pem", Path("/etc/mq/key.pem")),
+        "broker_prefix": ("staging.jobs", "staging.jobs"),
         "job_types": ("app.jobs, app.more_jobs", ("app.jobs", "app.more_jobs")),
         "home": ("/var/lib/app", Path("/var/lib/app")),
         "dagster_url": ("https://dagster.example/", "https://dagster.example"),
@@ -64,6 +73,15 @@ def test_every_setting_says_what_it_means() -> None:
         ("CRONLESS_DATABASE_URL", "postgresql://db.example"),
         ("CRONLESS_DATABASE_URL", "postgresql://db.example:port/cronless"),
         ("CRONLESS_DATABASE_URL", "postgresql://[db/cronless"),
+        ("CRONLESS_BROKER_URL", "http://mq.example"),
+        ("CRONLESS_BROKER_URL", "mq.example:5672"),
+        ("CRONLESS_BROKER_URL", "amqp://"),
+        ("CRONLESS_BROKER_CA_FILE", "a\0b"),
+        ("CRONLESS_BROKER_PREFIX", "amq"),
+        ("CRONLESS_BROKER_PREFIX", "amq.jobs"),
+        ("CRONLESS_BROKER_PREFIX", "a b"),
+        ("CRONLESS_BROKER_PREFIX", "a..b"),
+        ("CRONLESS_BROKER_PREFIX", "a" * 101),
         ("CRONLESS_DAGSTER_URL", "localhost:3000"),
         ("CRONLESS_JOB_TYPES", "app/jobs.py"),
         ("CRONLESS_HOME", "a\0b"),
@@ -92,52 +110,89 @@ def test_a_tick_may_not_outlast_dagsters_patience() -> None:
     Settings.from_env({"CRONLESS_TICK_SECONDS": "50", "DAGSTER_SENSOR_GRPC_TIMEOUT_SECONDS": "90"})
 
 
+def test_publishing_counts_only_where_a_broker_is_named() -> None:
+    """A tick that has to reach a broker too lasts longer at worst."""
+    environment = {"CRONLESS_TICK_SECONDS": "35"}
+    assert Settings.from_env(environment).tick_seconds == 35
+    with pytest.raises(SettingsError, match=r"A tick can last 65 s .* and 15 s to hand over to the broker"):
+        Settings.from_env(environment | {"CRONLESS_BROKER_URL": BROKER})
+
+
 def test_a_misspelt_name_is_refused() -> None:
     """A setting that silently isn't applied is worse than an error."""
     with pytest.raises(
         SettingsError, match="CRONLESS_DATABSE_URL is no setting: did you mean CRONLESS_DATABASE_URL"
     ):
         Settings.from_env({"CRONLESS_DATABSE_URL": SECRET})
-    Settings.from_env({"CRONLESS_SOMETHING_ELSE": "1"})
+    with pytest.raises(SettingsError, match="did you mean CRONLESS_BROKER_URL_FILE"):
+        Settings.from_env({"CRONLESS_BROKER_URLFILE": "/run/secrets/mq"})
+    Settings.from_env({"CRONLESS_SOMETHING_ELSE": "1", "CRONLESS_TEST_BROKER_URL": BROKER})
+
+
+@pytest.mark.parametrize(
+    ("name", "url"), [("database_url", SECRET), ("broker_url", BROKER)], ids=["database", "broker"]
+)
+class TestSecretFiles:
+    """The two addresses hold passwords, and mounted secrets are files."""
+
+    def test_the_address_can_come_from_a_file(self, name: str, url: str, tmp_path: Path) -> None:
+        """Usually with a newline at the end."""
+        file = tmp_path / "url"
+        file.write_text(f"{url}\n")
+        settings = Settings.from_env({f"{variable_of(name)}_FILE": str(file)})
+        assert getattr(settings, name) == url
+
+    def test_both_sources_at_once_are_refused(self, name: str, url: str, tmp_path: Path) -> None:
+        """Nobody has to guess which of two addresses is used."""
+        variable = variable_of(name)
+        with pytest.raises(SettingsError, match=f"{variable} and {variable}_FILE are both set"):
+            Settings.from_env({variable: url, f"{variable}_FILE": str(tmp_path / "url")})
+
+    def test_a_missing_or_empty_file_is_named(self, name: str, url: str, tmp_path: Path) -> None:
+        """The message names the file, not only the failure."""
+        (tmp_path / "empty").touch()
+        for file in ("missing", "empty"):
+            with pytest.raises(SettingsError, match=file):
+                Settings.from_env({f"{variable_of(name)}_FILE": str(tmp_path / file)})
+
+    def test_a_bad_address_in_a_file_is_refused_by_the_files_variable(
+        self, name: str, url: str, tmp_path: Path
+    ) -> None:
+        """What is wrong is in the file."""
+        (tmp_path / "url").write_text("nowhere")
+        with pytest.raises(SettingsError, match=f"{variable_of(name)}_FILE"):
+            Settings.from_env({f"{variable_of(name)}_FILE": str(tmp_path / "url")})
 
 
 class TestSecrets:
-    """The database's address holds a password."""
-
-    def test_the_address_can_come_from_a_file(self, tmp_path: Path) -> None:
-        """Mounted secrets are files, usually with a newline at the end."""
-        file = tmp_path / "url"
-        file.write_text(f"{SECRET}\n")
-        assert Settings.from_env({"CRONLESS_DATABASE_URL_FILE": str(file)}).database_url == SECRET
-
-    def test_both_sources_at_once_are_refused(self, tmp_path: Path) -> None:
-        """Nobody has to guess which of two addresses is used."""
-        with pytest.raises(SettingsError, match="both set"):
-            Settings.from_env(
-                {"CRONLESS_DATABASE_URL": SECRET, "CRONLESS_DATABASE_URL_FILE": str(tmp_path / "url")}
-            )
-
-    def test_a_missing_or_empty_file_is_named(self, tmp_path: Path) -> None:
-        """The message names the file, not only the failure."""
-        for name in ("missing", "empty"):
-            (tmp_path / "empty").touch()
-            with pytest.raises(SettingsError, match=name):
-                Settings.from_env({"CRONLESS_DATABASE_URL_FILE": str(tmp_path / name)})
+    """Settings and their errors end up in logs and tracebacks."""
 
     def test_no_representation_shows_the_password(self) -> None:
-        """Settings end up in logs and tracebacks."""
-        settings = Settings(database_url=f"{SECRET}?sslmode=require&sslpassword=t0ps3cret")
+        """What isn't secret in the addresses stays readable."""
+        settings = Settings(
+            database_url=f"{SECRET}?sslmode=require&sslpassword=t0ps3cret",
+            broker_url="amqp://a:s3cr3t@mq/jobs",
+        )
         for shown in (repr(settings), str(settings), f"{settings}"):
             assert "s3cr3t" not in shown
             assert "t0ps3cret" not in shown
             assert "app:***@db.example/cronless" in shown
+            assert "amqp://a:***@mq/jobs" in shown
 
     def test_no_refusal_shows_the_password(self) -> None:
-        """Nor do the errors about that address."""
-        for text in ("mysql://app:s3cr3t@db/cronless", "postgresql://app:s3cr3t@db:99999/cronless"):
-            with pytest.raises(SettingsError) as caught:
-                Settings.from_env({"CRONLESS_DATABASE_URL": text})
-            assert "s3cr3t" not in str(caught.value)
+        """Nor do the errors about these addresses, whatever the password did to them."""
+        texts = (
+            "mysql://app:s3cr3t@db/cronless",
+            "postgresql://app:s3cr3t@db:99999/cronless",
+            "postgresql://app:s3cr3t/more@db/cronless",
+            "amqpx://app:s3cr3t@mq/jobs",
+            "app:s3cr3t@mq",
+        )
+        for variable in ("CRONLESS_DATABASE_URL", "CRONLESS_BROKER_URL"):
+            for text in texts:
+                with pytest.raises(SettingsError) as caught:
+                    Settings.from_env({variable: text})
+                assert "s3cr3t" not in "".join(traceback.format_exception(caught.value, limit=-1))
 
     @pytest.mark.parametrize(
         ("url", "shown"),
