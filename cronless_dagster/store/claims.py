@@ -240,6 +240,7 @@ def crash_alone(connection: Connection, claim: Claim, max_crashes: int, error: s
             "max_crashes": max_crashes,
             "error": error,
             "now": now,
+            "counted": claim.route == "queue",
         },
     ).all()
     invalid = [row for row in rows if row.status == "INVALID"]
@@ -260,9 +261,10 @@ def delete_tombstones(connection: Connection, ids: list[UUID]) -> None:
 
 _REQUEUE = text(
     "UPDATE cronless.scheduled_job SET status = 'QUEUED', execution_id = NULL, lease_expires_at = NULL,"
-    " plan_count = plan_count + 1"
+    " plan_count = plan_count + 1 WHERE id = ANY (ARRAY("
+    "SELECT id FROM cronless.scheduled_job"
     " WHERE status IN ('QUEUED', 'RUNNING') AND claim_id = :id AND status = 'RUNNING' AND report IS NULL"
-    " AND lease_expires_at < :now"
+    " AND lease_expires_at < :now FOR UPDATE SKIP LOCKED))"
 )
 _STARTED = text(
     "SELECT EXISTS (SELECT 1 FROM cronless.scheduled_job"
@@ -271,7 +273,10 @@ _STARTED = text(
 
 
 def requeue_lapsed_jobs(connection: Connection, claim_id: UUID, now: datetime) -> bool:
-    """Take jobs that were started one by one from holders whose lease ran out; tell whether others run on."""
+    """Take jobs that were started one by one from holders whose lease ran out; tell whether others run on.
+
+    A row that is locked runs on: its holder may be finishing it after all, and be waiting for the claim.
+    """
     connection.execute(_REQUEUE, {"id": claim_id, "now": now})
     return bool(connection.execute(_STARTED, {"id": claim_id}).scalar_one())
 

@@ -45,6 +45,15 @@ def forgotten_types(connection: Connection, names: set[str], now: datetime) -> s
     return names - set(declared_types(connection, now)) if names else set()
 
 
+def queue_types(connection: Connection, now: datetime) -> list[str]:
+    """Return the names of the job types that some running code has declared lately for the queue route, sorted."""
+    return sorted(
+        row.name
+        for row in connection.execute(_KNOWN)
+        if row.route == "queue" and row.seen_at >= now - FORGOTTEN_AFTER
+    )
+
+
 def declared_types(connection: Connection, now: datetime) -> list[str]:
     """Return the names of the job types that some running code has declared lately, sorted."""
     return sorted(row.name for row in connection.execute(_KNOWN) if row.seen_at >= now - FORGOTTEN_AFTER)

@@ -37,28 +37,30 @@ class Result:
     started_at: datetime | None
 
 
-_STILL_OURS = text(
-    "SELECT id FROM cronless.scheduled_job WHERE id = ANY (CAST(:ids AS uuid[])) AND claim_id = :claim_id"
-)
+_CLAIMS_OF = text("SELECT id, claim_id FROM cronless.scheduled_job WHERE id = ANY (CAST(:ids AS uuid[]))")
 
 
-def lock_finished(
-    connection: Connection, claim_id: UUID, results: Sequence[Result]
-) -> tuple[list[Result], list[Result]]:
-    """Lock the rows of a claim's results without waiting; return those results, and those whose row is held.
+def lock_finished(connection: Connection, results: Sequence[Result]) -> tuple[list[Result], list[Result]]:
+    """Lock the rows of results without waiting; return those results, and those whose row is held.
 
-    Results whose row has left the claim are in neither list.
+    Results whose row has left their claim are in neither list.
     """
     drive_by_array(connection)
     ids = uuid_array([result.job.id for result in results])
-    given = {"ids": ids, "claim_id": claim_id}
-    locked = set(connection.execute(statement("lock_finished"), given).scalars())
+    claim_ids = uuid_array([result.job.claim_id for result in results])
+    locked = set(
+        connection.execute(statement("lock_finished"), {"ids": ids, "claim_ids": claim_ids}).scalars()
+    )
     if len(locked) == len(results):
         return list(results), []
-    held = set(connection.execute(_STILL_OURS, given).scalars()) - locked
+    claims = {row.id: row.claim_id for row in connection.execute(_CLAIMS_OF, {"ids": ids})}
     return (
         [result for result in results if result.job.id in locked],
-        [result for result in results if result.job.id in held],
+        [
+            result
+            for result in results
+            if result.job.id not in locked and claims.get(result.job.id) == result.job.claim_id
+        ],
     )
 
 

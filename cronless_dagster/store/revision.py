@@ -4,5 +4,5 @@ from __future__ import annotations
 
 SCHEMA = "cronless"
 VERSION_TABLE = "alembic_version"
-HEAD = "0001"
-KNOWN = (HEAD,)
+HEAD = "0002"
+KNOWN = ("0001", HEAD)

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection, text
 
 from cronless_dagster.store.claims import Claim, open_claims
-from cronless_dagster.store.declarations import declared_types
+from cronless_dagster.store.declarations import declared_types, queue_types
+from cronless_dagster.store.outbox import QueuedClaim, queued_claims
 from cronless_dagster.store.progress import read_progress
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from uuid import UUID
 
 COUNT_BOUND = 100_000
 LATE_BOUND = 10_000
@@ -89,9 +91,9 @@ class TypeStatus:
     Attributes:
         declared: Some running code has declared the type lately.
         due: Waiting to be claimed, their instant reached; paused ones don't count.
-        queued: Claimed by a claim that hasn't started.
-        running: Claimed by one that has, and not finished.
-        stuck: Queued or running in a claim whose lease has run out.
+        queued: Claimed by a claim that hasn't started; on the queue route, not started by a worker.
+        running: Claimed by one that has, and not finished; on the queue route, started by a worker.
+        stuck: Queued or running in a claim whose lease has run out; on the queue route, running beyond their own.
         late: Due for longer than their misfire grace.
         unclaimable: Due, and of a type that no running code declares.
         invalid: Unusable as they are; each says why.
@@ -126,12 +128,14 @@ class Status:
     Attributes:
         types: By name, those that have jobs and those that are declared.
         open_claims: How many there are, by state.
+        queue_types: Names of the job types on the queue route.
         last_tick: What the latest tick noted (`at`, `claimed`, `handed_over`, `errors`, `left`); None: none yet.
     """
 
     now: datetime
     types: tuple[TypeStatus, ...]
     open_claims: Mapping[str, int]
+    queue_types: tuple[str, ...] = ()
     last_tick: Mapping[str, Any] | None = field(default=None)
 
     @property
@@ -146,6 +150,8 @@ def read_status(
     """Count, in the caller's transaction, of which the rest then uses index scans only."""
     claims = open_claims(connection)
     declared = set(declared_types(connection, now))
+    on_queue = queue_types(connection, now)
+    held = queued_claims(connection, now) if any(claim.route == "queue" for claim in claims) else {}
     ticks = [value for key, value in read_progress(connection).items() if key.startswith("tick:")]
     connection.execute(_BY_INDEX)
     names = declared | {claim.job_type for claim in claims}
@@ -157,18 +163,24 @@ def read_status(
     types = []
     for row in rows:
         of_type = [claim for claim in claims if claim.job_type == row.name]
-        types.append(_of_type(row, row.name in declared, of_type, now, (count_bound, late_bound)))
+        types.append(_of_type(row, row.name in declared, of_type, held, now, (count_bound, late_bound)))
     states = ("CLAIMED", "SUBMITTED", "RUNNING")
     return Status(
         now=now,
         types=tuple(types),
         open_claims={state: sum(claim.state == state for claim in claims) for state in states},
+        queue_types=tuple(on_queue),
         last_tick=max(ticks, key=lambda value: datetime.fromisoformat(value["at"]), default=None),
     )
 
 
 def _of_type(
-    row: Any, declared: bool, claims: list[Claim], now: datetime, bounds: tuple[int, int]
+    row: Any,
+    declared: bool,
+    claims: list[Claim],
+    held: dict[UUID, QueuedClaim],
+    now: datetime,
+    bounds: tuple[int, int],
 ) -> TypeStatus:
     count_bound, late_bound = bounds
     cut = [name for name in ("due", "unplanned", "invalid", "paused") if getattr(row, name) >= count_bound]
@@ -176,14 +188,19 @@ def _of_type(
         cut.append("late")
     if not declared and "due" in cut:
         cut.append("unclaimable")
+    on_queue = [held[claim.id] for claim in claims if claim.id in held]
+    others = [claim for claim in claims if claim.id not in held]
     return TypeStatus(
         job_type=row.name,
         declared=declared,
         due=row.due,
-        queued=sum(claim.in_flight for claim in claims if claim.state != "RUNNING"),
-        running=sum(claim.in_flight for claim in claims if claim.state == "RUNNING"),
+        queued=sum(one.queued for one in on_queue)
+        + sum(claim.in_flight for claim in others if claim.state != "RUNNING"),
+        running=sum(one.running for one in on_queue)
+        + sum(claim.in_flight for claim in others if claim.state == "RUNNING"),
         # A claim's lease runs from its making until its start renews it.
-        stuck=sum(claim.in_flight for claim in claims if claim.lease_expires_at < now),
+        stuck=sum(one.lapsed for one in on_queue)
+        + sum(claim.in_flight for claim in others if claim.lease_expires_at < now),
         late=row.late,
         unclaimable=0 if declared else row.due,
         invalid=row.invalid,

@@ -154,10 +154,17 @@ job_claim = Table(
     _instant("started_at"),
     _instant("closed_at"),
     Column("close_reason", Text),
+    Column("published_to", _ID),
     Index(
         "job_claim_open", "created_at", postgresql_where=text("state IN ('CLAIMED', 'SUBMITTED', 'RUNNING')")
     ),
     Index("job_claim_closed", "closed_at", postgresql_where=text("state = 'CLOSED'")),
+    Index(
+        "job_claim_overtaking",
+        "job_type",
+        "created_at",
+        postgresql_where=text("route = 'queue' AND started_at IS NOT NULL"),
+    ),
 )
 
 job_execution = Table(

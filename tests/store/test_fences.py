@@ -29,6 +29,7 @@ from tests.store.rows import (
     outcomes,
     planned_row,
     row,
+    set_clock,
     sql,
     start,
 )
@@ -250,6 +251,44 @@ class TestJobStart:
         start_job(engine, job, token, me)
         finish_job(engine, job, token, me)
         assert start_job(engine, job, token, me) is None
+
+
+class TestNotedStart:
+    """A queue's first start is noted on its claim, by which lost messages are found."""
+
+    def test_the_first_start(self, virtual_engine):
+        """Once: the second job's start leaves the instant of the first."""
+        jobs = [due_row(virtual_engine), due_row(virtual_engine)]
+        token = claim(virtual_engine, route="queue")
+        start_job(virtual_engine, jobs[0], token, uuid4())
+        set_clock(virtual_engine, NOW + MINUTE)
+        start_job(virtual_engine, jobs[1], token, uuid4())
+        assert claim_row(virtual_engine, token).started_at == NOW
+
+    def test_no_refused_start(self, virtual_engine):
+        """A message of an older token, or of another job, notes nothing."""
+        job = due_row(virtual_engine)
+        token = claim(virtual_engine, route="queue")
+        other = due_row(virtual_engine)
+        newer = claim(virtual_engine, route="queue")
+        assert start_job(virtual_engine, other, token, uuid4()) is None
+        assert start_job(virtual_engine, job, newer, uuid4()) is None
+        assert [claim_row(virtual_engine, one).started_at for one in (token, newer)] == [None, None]
+
+    def test_a_claim_of_the_run_route(self, virtual_engine):
+        """It has a start of its own, and a job started beside it says nothing about that."""
+        job = due_row(virtual_engine)
+        token = claim(virtual_engine)
+        assert start_job(virtual_engine, job, token, uuid4()) is not None
+        assert claim_row(virtual_engine, token).started_at is None
+
+    def test_the_state_of_the_claim_stays(self, virtual_engine):
+        """Whether its messages are confirmed is for the dispatcher to say."""
+        job = due_row(virtual_engine)
+        token = claim(virtual_engine, route="queue")
+        before = claim_row(virtual_engine, token)._asdict()
+        start_job(virtual_engine, job, token, uuid4())
+        assert claim_row(virtual_engine, token)._asdict() == {**before, "started_at": NOW}
 
 
 class TestJobRenew:

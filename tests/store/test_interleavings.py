@@ -13,14 +13,18 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from sqlalchemy import text
 
 from cronless_dagster.engine.planning import finish_reported
+from cronless_dagster.engine.queue_rescue import carry_out_queued, rescue_lapsed
 from cronless_dagster.engine.report import TickReport
 from cronless_dagster.engine.rescue import carry_out
-from cronless_dagster.scheduling.models import Outcome
+from cronless_dagster.scheduling.models import Outcome, RetryPolicy
+from cronless_dagster.scheduling.planner import plan_next
 from cronless_dagster.scheduling.shards import FULL
-from cronless_dagster.store import claims
+from cronless_dagster.store import claims, executions
 from cronless_dagster.store.database import transaction
 from cronless_dagster.store.errors import ClaimLost
+from cronless_dagster.store.executions import Start
 from cronless_dagster.store.history import ensure_partitions
+from cronless_dagster.store.results import Result
 from tests.store.rows import (
     FAILURE,
     MINUTE,
@@ -71,7 +75,7 @@ class Rows(RuleBasedStateMachine):
     def fill(self, schedules):
         """Begin with three jobs and nobody at work."""
         engine = self.engine
-        self.now, self.holders, self.workers = NOW, [], []
+        self.now, self.holders, self.workers, self.started = NOW, [], [], []
         # Where people write instants, or a handler begins "now", an instant may rightly come twice.
         self.loose = {
             id_ for id_, schedule in zip(ROWS, schedules, strict=True) if schedule.startswith("@handler")
@@ -130,6 +134,50 @@ class Rows(RuleBasedStateMachine):
                     **values,
                     how=outcome,
                 )
+
+    @rule(lease=st.sampled_from([60, 3_600]))
+    def begin(self, lease):
+        """Let a worker of ours start all that the messages of any claim ever asked for, many of them too late."""
+        asked = {job: Start(job, token, me) for job, token, me in self.workers}
+        with transaction(self.engine) as connection:
+            started = executions.start_jobs(connection, list(asked.values()), lease, self.now, RetryPolicy())
+        assert not started.held
+        self.started += started.jobs
+
+    @rule(outcome=st.sampled_from(OUTCOMES), how=st.sampled_from(["finish", "give back", "renew"]))
+    def end(self, outcome, how):
+        """Let it finish, give back or keep all that it ever started, some of it again, some too late."""
+        with transaction(self.engine) as connection:
+            mine = {job.id: job for job in self.started}.values()
+            if how == "finish":
+                results = [
+                    Result(job, plan_next(job.plan, outcome, self.now), outcome.error, self.now)
+                    for job in mine
+                ]
+                executions.finish_started(connection, results, self.now)
+            elif how == "give back":
+                executions.give_back(connection, list(mine), self.now)
+            else:
+                executions.renew_jobs(connection, list(mine), 600, self.now)
+
+    @rule(action=st.sampled_from(["lapsed", "again", "release", "close"]), which=st.integers(0, 9))
+    def rescue_queued(self, action, which):
+        """Rescue a claim of the queue route, and let its messages reach workers again."""
+        with transaction(self.engine) as connection:
+            found = [one for one in claims.open_claims(connection) if one.route == "queue"]
+        if not found:
+            return
+        one = found[which % len(found)]
+        if action == "lapsed":
+            rescue_lapsed(self.engine, one, self.now)
+        else:
+            carry_out_queued(self.engine, one, action, self.now)
+        rows = sql(
+            self.engine,
+            "SELECT job.id, job.claim_id FROM cronless.scheduled_job AS job JOIN cronless.job_claim AS claim"
+            " ON claim.id = job.claim_id WHERE job.status = 'QUEUED' AND claim.route = 'queue'",
+        )
+        self.workers += [(row.id, row.claim_id, uuid4()) for row in rows]
 
     @rule(action=st.sampled_from(["release", "died", "cancel"]), which=st.integers(0, 9))
     def rescue(self, action, which):
@@ -198,6 +246,18 @@ class Rows(RuleBasedStateMachine):
             " WHERE job.claim_id IS NOT NULL AND claim.id IS NULL",
         )
         assert orphans == []
+
+    @invariant()
+    def queues_count_what_they_hold(self):
+        """Limits go by a claim's counts: on the queue route they are exact, whoever takes jobs out of it."""
+        wrong = sql(
+            self.engine,
+            "SELECT claim.id, claim.job_count - claim.done_count - claim.failed_count AS counted, count(job.id) AS held"
+            " FROM cronless.job_claim AS claim LEFT JOIN cronless.scheduled_job AS job ON job.claim_id = claim.id"
+            " WHERE claim.route = 'queue' AND claim.state <> 'CLOSED' GROUP BY claim.id"
+            " HAVING count(job.id) <> claim.job_count - claim.done_count - claim.failed_count",
+        )
+        assert wrong == []
 
     @invariant()
     def no_result_is_accepted_twice(self):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from uuid import UUID, uuid4
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
@@ -17,7 +19,7 @@ from cronless_dagster.store.database import create_store_engine, require_current
 from cronless_dagster.store.errors import DatabaseNewer, DatabaseNotMigrated, DatabaseUnavailable
 from cronless_dagster.store.migrate import upgrade
 from cronless_dagster.store.tables import metadata
-from tests.store.rows import add_row, row, sql
+from tests.store.rows import add_row, claim_row, row, sql
 
 
 @pytest.fixture
@@ -92,6 +94,78 @@ class TestUpgrade:
         assert errors == []
         assert sorted(before or "" for before, _ in answers) == ["", *[revision.HEAD] * 3]
         assert revisions(empty_engine) == {"cronless": [revision.HEAD]}
+
+
+def upgrade_to(engine, to):
+    """Migrate to an older revision, as its release did."""
+    config = Config()
+    config.set_main_option("script_location", str(Path(migrate.__file__).parent / "migrations"))
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, to)
+
+
+class TestFromTheFirstRelease:
+    """A database of revision 0001, in use, gets the queue route's part."""
+
+    @pytest.fixture
+    def first_release(self, empty_pg_url, empty_engine):
+        """A database of revision 0001."""
+        upgrade_to(empty_engine, "0001")
+        return empty_engine
+
+    def test_is_refused_until_it_is_migrated(self, first_release, empty_pg_url):
+        """It is old, not missing and not newer: the command to run is named, and mends it."""
+        with pytest.raises(
+            DatabaseNotMigrated, match="no current cronless schema: run `cronless db upgrade`"
+        ):
+            require_current(first_release)
+        assert upgrade(empty_pg_url) == ("0001", revision.HEAD)
+        require_current(first_release)
+
+    def test_keeps_what_is_claimed_and_what_runs(self, first_release, empty_pg_url):
+        """No row and no claim changes; what was claimed before starts after, and its claim notes the start."""
+        waiting, claimed, begun = (add_row(first_release, name=name) for name in ("a", "b", "c"))
+        token, me = uuid4(), uuid4()
+        sql(
+            first_release,
+            "INSERT INTO cronless.job_claim (id, job_type, route, id_low, job_count, lease_seconds, lease_expires_at,"
+            " created_at) VALUES (:id, 'digest', 'queue', :low, 2, 600, now(), now())",
+            id=token,
+            low=UUID(int=0),
+        )
+        sql(
+            first_release,
+            "UPDATE cronless.scheduled_job SET status = 'QUEUED', claim_id = :token, serving_at = now(),"
+            " due_at = now(), plan_count = plan_count + 1 WHERE id = ANY(:ids)",
+            token=token,
+            ids=[claimed, begun],
+        )
+        starts = "SELECT * FROM cronless.cronless_start(:job, :token, :me)"
+        assert len(sql(first_release, starts, job=begun, token=token, me=me)) == 1
+        before = [row(first_release, one) for one in (waiting, claimed, begun)]
+        claim_before = claim_row(first_release, token)._asdict()
+        assert claim_before["started_at"] is None
+        upgrade(empty_pg_url)
+        assert [row(first_release, one) for one in (waiting, claimed, begun)] == before
+        assert claim_row(first_release, token)._asdict() == {**claim_before, "published_to": None}
+        assert len(sql(first_release, starts, job=claimed, token=token, me=uuid4())) == 1
+        assert claim_row(first_release, token).started_at is not None
+        [finished] = sql(
+            first_release,
+            "SELECT cronless.cronless_finish(:job, :token, :me, 'success')",
+            job=begun,
+            token=token,
+            me=me,
+        )
+        assert finished == ("accepted",)
+
+    def test_keeps_who_may_start(self, first_release, empty_pg_url):
+        """The function is replaced, not made anew: workers' role may call it, and nobody else by default."""
+        allowed = "SELECT proname, proacl FROM pg_proc WHERE pronamespace = 'cronless'::regnamespace ORDER BY proname"
+        before = sql(first_release, allowed)
+        upgrade(empty_pg_url)
+        assert sql(first_release, allowed) == before
 
 
 _OURS = "SELECT relname FROM pg_class WHERE relnamespace = 'cronless'::regnamespace AND relkind IN ('r', 'p')"

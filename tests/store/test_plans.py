@@ -16,17 +16,19 @@ from sqlalchemy import text
 
 from cronless_dagster.engine.claiming import claim_one
 from cronless_dagster.engine.planning import finish_reported, plan_rows
+from cronless_dagster.engine.queue_rescue import carry_out_queued, rescue_lapsed
 from cronless_dagster.engine.report import TickReport
 from cronless_dagster.engine.rescue import carry_out
 from cronless_dagster.scheduling.limits import Limits
 from cronless_dagster.scheduling.models import Outcome
 from cronless_dagster.scheduling.shards import FULL, from_prefix
-from cronless_dagster.store import claims, fairness, history, jobs, replan
+from cronless_dagster.store import claims, fairness, history, jobs, outbox, replan
 from cronless_dagster.store.clock import make_virtual
 from cronless_dagster.store.database import create_store_engine, transaction
 from cronless_dagster.store.results import Result, lock_finished
 from tests.store.explained import explaining
-from tests.store.rows import DAY, HOUR, NOW, job_types, sql, start
+from tests.store.queued import begin, dispatched, finish, give_back, messages, renew, waiting
+from tests.store.rows import DAY, HOUR, MINUTE, NOW, job_types, sql, start
 
 BATCH = 2_000
 
@@ -46,6 +48,15 @@ _CLAIMS = """
     SELECT gen_random_uuid(), 'digest', 'run', gen_random_uuid(), 100, 100, 'CLOSED', 600, at, at, at
     FROM generate_series(1, 10000) AS n
     CROSS JOIN LATERAL (SELECT CAST(:now AS timestamptz) - n * interval '1 minute' AS at) AS past
+"""
+# A busy month of a queue's claims, all started: among these the probe for overtaken ones looks.
+_QUEUE_CLAIMS = """
+    INSERT INTO cronless.job_claim (id, job_type, route, id_low, job_count, done_count, state, lease_seconds,
+                                    lease_expires_at, created_at, submitted_at, started_at, closed_at)
+    SELECT gen_random_uuid(), CASE n % 4 WHEN 0 THEN 'renewal' ELSE 'digest' END, 'queue', gen_random_uuid(), 100, 100,
+           'CLOSED', 600, at, at, at, at, at
+    FROM generate_series(1, 200000) AS n
+    CROSS JOIN LATERAL (SELECT CAST(:now AS timestamptz) - n * interval '12 seconds' AS at) AS past
 """
 _HISTORY = """
     INSERT INTO cronless.job_execution (recorded_at, job_id, tenant_id, job_type, outcome)
@@ -67,6 +78,7 @@ def growing(postgres_server, template_database):
     for table in ("scheduled_job", "job_claim"):
         sql(engine, f"ALTER TABLE cronless.{table} SET (autovacuum_enabled = false)")
     sql(engine, _CLAIMS, now=NOW)
+    sql(engine, _QUEUE_CLAIMS, now=NOW)
 
     def grow(size):
         [(there,)] = sql(engine, "SELECT count(*) FROM cronless.scheduled_job")
@@ -147,14 +159,14 @@ def make_due(engine, rows, *, job_type="digest", grace=86_400):
     )
 
 
-def claim_batch(engine, *, limits=None, job_type="digest", more=lambda: True):
+def claim_batch(engine, *, limits=None, job_type="digest", route="run", more=lambda: True):
     """Claim as a tick does; returns the claim's id, or None when there was no time to decide its misfires."""
     types = job_types(job_type, batch_size=BATCH, limits=limits or Limits(open_claims=None))
     with transaction(engine) as connection:
         waiting = fairness.waiting_types(connection, {job_type: BATCH}, NOW, FULL)[job_type]
     # As a caller that was not told of a backlog, so that both ways to ask are explained.
     waiting = replace(waiting, backlog=None)
-    result = claim_one(engine, types[job_type], waiting, route="run", ids=FULL, now=NOW, more=more)
+    result = claim_one(engine, types[job_type], waiting, route=route, ids=FULL, now=NOW, more=more)
     assert result.rows > 0 or not more()
     return result.claim_id
 
@@ -171,7 +183,7 @@ def life_of_claims(engine):
     holder = start(engine, plain)
     assert len(holder.jobs) == BATCH
     with transaction(engine) as connection:
-        lock_finished(connection, plain, [Result(job, None, None, None) for job in holder.jobs[:1_000]])
+        lock_finished(connection, [Result(job, None, None, None) for job in holder.jobs[:1_000]])
     holder.finish(jobs=holder.jobs[:1_000])
     holder.finish(Outcome("failure", error="no"), jobs=holder.jobs[1_000:1_900])
     with transaction(engine) as connection:
@@ -188,6 +200,47 @@ def life_of_claims(engine):
     [alone, *_] = [one for one in _open(engine) if one.parent_id == plain]
     with transaction(engine) as connection:
         claims.crash_alone(connection, alone, 3, "died", NOW)
+
+
+def life_of_messages(engine):
+    """Take claims of the queue route through all that can become of them, in batches of 2,000."""
+    make_due(engine, BATCH)
+    token = claim_batch(engine, route="queue")
+    with transaction(engine) as connection:
+        last = outbox.take_outgoing(connection, token, 0, NOW, HOUR)
+        page = outbox.outgoing(connection, token, last, BATCH)
+        assert len(page) == BATCH
+        outbox.note_confirmed(connection, token, 0, page[-1].job_id, NOW)
+        assert outbox.outgoing(connection, token, page[-1].job_id, BATCH) == []
+        outbox.leave_outgoing(connection, token, 0)
+    dispatched(engine, token)
+    asked = messages(token, [one.job_id for one in page[:-2]])
+    jobs = begin(engine, asked, lease=60).jobs
+    assert len(jobs) == BATCH - 2
+    assert len(begin(engine, messages(token, [one.job_id for one in page[:-2]])).doubled) == BATCH - 2
+    assert len(renew(engine, jobs, NOW, lease=60)) == BATCH - 2
+    assert len(give_back(engine, jobs[:500])) == 500
+    assert len(finish(engine, jobs[500:1_500])[0]) == 1_000
+    later = NOW + 2 * MINUTE
+    assert waiting(engine, token, later) == outbox.QueuedClaim(token, NOW, 2, 498, 498, overtaken=False)
+    seen = {one.id: one for one in _open(engine)}
+    assert rescue_lapsed(engine, seen[token], later) == "split"
+    assert carry_out_queued(engine, seen[token], "again", later) == "again"
+    [alone, other, *_] = [one for one in _open(engine) if one.parent_id == token]
+    held = begin(engine, messages(alone.id, [_row_of(engine, alone)]), later, lease=1).jobs
+    finish(engine, begin(engine, messages(other.id, [_row_of(engine, other)]), later).jobs, now=later)
+    assert len(held) == 1
+    assert rescue_lapsed(engine, alone, later + MINUTE) == "crashed"
+    with transaction(engine) as connection:
+        outbox.refuse_outgoing(connection, token, page[-1].job_id, "it can't be written")
+    [seen] = [one for one in _open(engine) if one.id == token]
+    assert carry_out_queued(engine, seen, "release", later) == "released"
+    aside(engine, "UPDATE cronless.scheduled_job SET status = 'PENDING' WHERE status = 'INVALID'")
+
+
+def _row_of(engine, claim):
+    [found] = aside(engine, "SELECT id FROM cronless.scheduled_job WHERE claim_id = :id", id=claim.id)
+    return found.id
 
 
 def misfires_requests_and_plans(engine):
@@ -266,20 +319,28 @@ INTENDED = {
     "claim_due": {"scheduled_job_due"},
     "claim_fair": {"scheduled_job_due_by_tenant"},
     "claim_triggered": {"scheduled_job_triggered"},
+    "close_complete": {"job_claim_pkey", "scheduled_job_claimed"},
+    "count_outcomes": {"job_claim_pkey"},
     "crash_alone": {"scheduled_job_claimed"},
     "due_by_tenant": {"scheduled_job_due_by_tenant"},
     "due_tenants": {"scheduled_job_due_by_tenant"},
     "finish_jobs": {"scheduled_job_pkey"},
+    "give_back": {"scheduled_job_pkey"},
     "hold_claim": {"job_claim_pkey"},
     "load_claim": {"scheduled_job_claimed"},
+    "load_messages": {"scheduled_job_claimed"},
     "lock_finished": {"scheduled_job_pkey"},
     "more_due_than": {"scheduled_job_due"},
     "open_claims": {"job_claim_pkey"},
+    "queued_claims": {"job_claim_overtaking", "job_claim_pkey", "scheduled_job_claimed"},
     "release_claim": {"scheduled_job_claimed"},
+    "renew_jobs": {"scheduled_job_pkey"},
     "replan_claimed": {"scheduled_job_pkey"},
     "serve_instead": {"scheduled_job_pkey"},
     "split_claim": {"scheduled_job_claimed", "scheduled_job_pkey", "job_claim_pkey"},
+    "split_lapsed": {"scheduled_job_claimed", "scheduled_job_pkey", "job_claim_pkey"},
     "start_claim": {"job_claim_pkey"},
+    "start_jobs": {"scheduled_job_pkey", "job_claim_pkey"},
     "take_misfired": {"scheduled_job_pkey"},
     "take_reported": {"scheduled_job_reported"},
     "take_unplanned": {"scheduled_job_unplanned"},
@@ -303,6 +364,7 @@ def test_plans(growing, size):
     engine = growing(size)
     with explaining(engine) as explained:
         life_of_claims(engine)
+        life_of_messages(engine)
         misfires_requests_and_plans(engine)
     assert [fault for one in explained for fault in one.faults] == []
     used = {}

@@ -11,6 +11,7 @@ from sqlalchemy import Engine, event, text
 from cronless_dagster.store.database import transaction
 from cronless_dagster.store.declarations import declare
 from cronless_dagster.store.status import NUMBERS, Status, TypeStatus, read_status
+from tests.store.queued import begin, dispatched, finish, give_back, messages, queued
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -140,6 +141,54 @@ def test_claims(engine: Engine) -> None:
         {"running": 1},
     ]
     assert found.open_claims == {"CLAIMED": 1, "SUBMITTED": 1, "RUNNING": 3}
+
+
+class TestQueueRoute:
+    """Jobs are started one by one there: the table's own view, beside which the queue's depth is shown."""
+
+    def test_jobs_by_their_own_state(self, virtual_engine: Engine) -> None:
+        """Started ones run, the others are queued, whatever the claim's state; one whose lease ran out is stuck."""
+        token, ids = queued(virtual_engine, 5)
+        begin(virtual_engine, messages(token, ids[:1]), lease=60)
+        begin(virtual_engine, messages(token, ids[1:3]), lease=3_600)
+        assert numbers(one_type(virtual_engine, NOW)) == {"queued": 2, "running": 3}
+        dispatched(virtual_engine, token)
+        # A backlog of many leases isn't stuck: only what a worker has started can be.
+        assert numbers(one_type(virtual_engine, NOW + timedelta(minutes=30))) == {
+            "queued": 2,
+            "running": 3,
+            "stuck": 1,
+        }
+
+    def test_beside_the_run_route(self, virtual_engine: Engine) -> None:
+        """A type that moved from one to the other has claims of both."""
+        token, ids = queued(virtual_engine, 3)
+        begin(virtual_engine, messages(token, ids[:1]))
+        claim(virtual_engine, "digest", "RUNNING", 10, NOW + HOUR)
+        claim(virtual_engine, "digest", "SUBMITTED", 100, NOW - HOUR)
+        assert numbers(one_type(virtual_engine, NOW)) == {"queued": 102, "running": 11, "stuck": 100}
+
+    def test_finished_jobs_are_gone(self, virtual_engine: Engine) -> None:
+        """Done, given back: neither queued nor running."""
+        token, ids = queued(virtual_engine, 3)
+        jobs = begin(virtual_engine, messages(token, ids)).jobs
+        finish(virtual_engine, jobs[:1])
+        give_back(virtual_engine, jobs[1:2])
+        assert numbers(one_type(virtual_engine, NOW)) == {"due": 1, "running": 1, "unclaimable": 1}
+
+    def test_which_types_have_a_queue(self, engine: Engine) -> None:
+        """As running code has declared them lately; what nobody has declared for a day has none."""
+        with engine.begin() as connection:
+            declare(connection, [("a", "queue", 10), ("b", "run", 10), ("c", "queue", 10)], NOW)
+            declare(connection, [("old", "queue", 10)], NOW - 25 * HOUR)
+        assert status(engine).queue_types == ("a", "c")
+
+
+def one_type(engine: Engine, now: datetime) -> TypeStatus:
+    """Return the only type's status at an instant."""
+    with transaction(engine) as connection:
+        (one,) = read_status(connection, now).types
+    return one
 
 
 def test_counts_stop_at_their_bound_and_say_so(engine: Engine) -> None:

@@ -1,8 +1,9 @@
 -- A job that died alone bears the crash. Below the limit it is claimed alone again by the caller's split;
--- at the limit the row is INVALID and out of everybody's way.
+-- at the limit the row is INVALID and out of everybody's way. The try was counted already where jobs are started one
+-- by one.
 WITH crashed AS (
     UPDATE cronless.scheduled_job AS job
-    SET crashes = job.crashes + 1, attempt = job.attempt + CASE WHEN job.serving_manual THEN 0 ELSE 1 END,
+    SET crashes = job.crashes + 1, attempt = job.attempt + CASE WHEN job.serving_manual OR :counted THEN 0 ELSE 1 END,
         last_outcome = 'crashed', last_error = :error, last_finished_at = :now,
         status = CASE WHEN job.crashes + 1 >= :max_crashes THEN 'INVALID' ELSE job.status END,
         claim_id = CASE WHEN job.crashes + 1 >= :max_crashes THEN NULL ELSE job.claim_id END,
