@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from cronless_dagster.engine.handlers import HandlerContext
     from cronless_dagster.engine.job_types import JobType, JobTypes
     from cronless_dagster.resources.database import CronlessResource
+    from cronless_dagster.resources.rabbitmq import RabbitMQResource
     from cronless_dagster.scheduling.errors import CronlessError, ScheduleError, TimezoneError
     from cronless_dagster.scheduling.limits import Limits
     from cronless_dagster.scheduling.models import Outcome, RetryPolicy
@@ -37,6 +38,7 @@ _HOME_OF = {
     "Limits": "cronless_dagster.scheduling.limits",
     "Outcome": "cronless_dagster.scheduling.models",
     "PermanentFailure": "cronless_dagster.engine.errors",
+    "RabbitMQResource": "cronless_dagster.resources.rabbitmq",
     "RetryPolicy": "cronless_dagster.scheduling.models",
     "Schedule": "cronless_dagster.scheduling.schedules",
     "ScheduleError": "cronless_dagster.scheduling.errors",
@@ -62,6 +64,7 @@ __all__ = [
     "Limits",
     "Outcome",
     "PermanentFailure",
+    "RabbitMQResource",
     "RetryPolicy",
     "Schedule",
     "ScheduleError",

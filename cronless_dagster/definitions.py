@@ -15,12 +15,18 @@ from cronless_dagster.assets.job_types import build_asset, build_job
 from cronless_dagster.demo import JOB_TYPES_MODULE
 from cronless_dagster.engine.job_types import JobTypes, load_job_types
 from cronless_dagster.resources.database import CronlessResource
-from cronless_dagster.sensors.tick import RESOURCE_KEY, build_tick_sensors
+from cronless_dagster.resources.rabbitmq import RabbitMQResource
+from cronless_dagster.sensors.tick import BROKER_KEY, RESOURCE_KEY, build_tick_sensors
 from cronless_dagster.settings import Settings
 
 
 def build_definitions(
-    job_types: JobTypes, *, database_url: str | None = None, shards: int = 1, **sensor_options: Any
+    job_types: JobTypes,
+    *,
+    database_url: str | None = None,
+    rabbitmq: RabbitMQResource | None = None,
+    shards: int = 1,
+    **sensor_options: Any,
 ) -> dg.Definitions:
     """Return everything that Dagster needs to run scheduled jobs of these types.
 
@@ -28,14 +34,19 @@ def build_definitions(
         job_types: Declare all of them before this call.
         database_url: Give an `EnvVar`, since Dagster's UI shows a plain text; None: CRONLESS_DATABASE_URL, or the
             file named by CRONLESS_DATABASE_URL_FILE.
+        rabbitmq: The broker of the job types on the queue route; None: CRONLESS_BROKER_URL and the settings beside
+            it. Where no broker is named, those types take the run route.
         shards: How many tick sensors cut the id space among themselves.
         sensor_options: As of `build_tick_sensor`, `minimum_interval_seconds` for example.
     """
+    resources: dict[str, Any] = {RESOURCE_KEY: CronlessResource(database_url=database_url or "")}
+    if any(job_type.route == "queue" for job_type in job_types):
+        resources[BROKER_KEY] = rabbitmq or RabbitMQResource()
     return dg.Definitions(
         assets=[build_asset(job_type) for job_type in job_types],
         jobs=[build_job(job_type) for job_type in job_types],
         sensors=build_tick_sensors(job_types, shards=shards, **sensor_options),
-        resources={RESOURCE_KEY: CronlessResource(database_url=database_url or "")},
+        resources=resources,
     )
 
 

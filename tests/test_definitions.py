@@ -13,6 +13,7 @@ from cronless_dagster import definitions
 from cronless_dagster.definitions import build_definitions
 from cronless_dagster.engine.errors import JobTypeError
 from cronless_dagster.engine.job_types import JobType, JobTypes
+from cronless_dagster.resources.rabbitmq import RabbitMQResource
 from cronless_dagster.settings import SettingsError
 
 if TYPE_CHECKING:
@@ -41,6 +42,31 @@ def test_sensors_can_be_sharded_and_tuned() -> None:
     assert [sensor.name for sensor in sensors] == ["cronless_tick_0_of_2", "cronless_tick_1_of_2"]
     assert {sensor.minimum_interval_seconds for sensor in sensors} == {30}
     dg.Definitions.validate_loadable(defs)
+
+
+class TestBroker:
+    """The broker's resource is there for those who need it."""
+
+    QUEUED = JobTypes((JobType(name="refresh", handler=print, route="queue"),))
+
+    def test_the_environments_is_the_default(self) -> None:
+        """Which of its settings counts is read at each tick."""
+        defs = build_definitions(self.QUEUED)
+        assert defs.resources is not None
+        assert defs.resources["rabbitmq"] == RabbitMQResource()
+        dg.Definitions.validate_loadable(defs)
+
+    def test_another_one_can_be_given(self) -> None:
+        """By an EnvVar, so that the UI doesn't show its password."""
+        given = RabbitMQResource(url=dg.EnvVar("MY_BROKER"), prefix="mine")
+        defs = build_definitions(self.QUEUED, rabbitmq=given)
+        assert defs.resources is not None
+        assert defs.resources["rabbitmq"] is given
+        dg.Definitions.validate_loadable(defs)
+
+    def test_without_a_queue_there_is_none(self) -> None:
+        """Nobody is asked for what nobody uses."""
+        assert "rabbitmq" not in (build_definitions(types_of("digest")).resources or {})
 
 
 def test_they_merge_into_a_project(engine: object) -> None:

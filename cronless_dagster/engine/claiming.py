@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
     from cronless_dagster.engine.job_types import JobType
+    from cronless_dagster.scheduling.limits import Limits
     from cronless_dagster.scheduling.models import Plan
     from cronless_dagster.scheduling.shards import IdRange
 
@@ -86,15 +87,16 @@ def claim_one(
         with transaction(engine, index_order=True) as connection:
             if now is not None:
                 current_time(connection, now)
+            limits = job_type.bounds(route)
             at, open_claims, in_flight = store.load_of_type(connection, job_type.name)
             allowance = rows_to_claim(
-                job_type.batch_size, in_flight, open_claims, job_type.batch_size, job_type.limits
+                job_type.batch_size, in_flight, open_claims, job_type.batch_size, limits
             )
             if allowance.rows == 0:
                 return ClaimResult(0, 0, None, allowance.reason)
             if waiting.triggered_since is not None and (requests or waiting.due_since is None):
                 asked = rows_for_requests(
-                    allowance.rows, open_claims, job_type.limits, waiting.triggered_since, waiting.due_since
+                    allowance.rows, open_claims, limits, waiting.triggered_since, waiting.due_since
                 )
                 manual = _take_triggered(connection, job_type, route, ids, at, asked)
                 if manual is not None:
@@ -139,7 +141,7 @@ def _take(
     backlog: bool | None,
 ) -> tuple[store.Taken | None, str | None]:
     """Claim due rows; returns them, or why there are none although some may be due."""
-    limit = job_type.limits.per_tenant
+    limit = job_type.bounds(route).per_tenant
     wanted: store.Wanted = {
         "job_type": job_type.name,
         "route": route,
@@ -151,7 +153,7 @@ def _take(
     if backlog is None:
         backlog = limit is not None or more_due_than(connection, job_type.name, rows, now, ids)
     if limit is not None or backlog:
-        shares, reason = _shares(connection, job_type, now, rows, ids, more)
+        shares, reason = _shares(connection, job_type, job_type.bounds(route), now, rows, ids, more)
         if shares:
             return store.claim_shares(connection, shares, **wanted), None
         if limit is not None:
@@ -163,6 +165,7 @@ def _take(
 def _shares(
     connection: Connection,
     job_type: JobType,
+    limits: Limits,
     now: datetime,
     rows: int,
     ids: IdRange,
@@ -172,7 +175,6 @@ def _shares(
 
     Equal parts of the batch; what a tenant has not due or may not have goes to the others.
     """
-    limits = job_type.limits
     in_flight = tenants_in_flight(connection, job_type.name) if limits.per_tenant else {}
 
     def most(tenant: str) -> int:

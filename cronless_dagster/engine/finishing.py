@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from cronless_dagster.store.database import RETRY_SECONDS, is_in_the_way, may_pass
@@ -126,6 +127,27 @@ class Finisher:
         unwritten = len(self._waiting) + len(self._held) + sum(map(len, again))
         if unwritten or self._on_its_way:
             logger.error("%s finished jobs could not be recorded in time, and run again", f"{unwritten:,}")
+
+    def apart(self) -> list[Result]:
+        """Try what `poll` has raised about again, in ever smaller parts; return the results that failed alone.
+
+        What else waits is left for `poll`. Raises only what interrupts the waiting.
+        """
+        again, self._broken = self._broken, []
+        hopeless: list[Result] = []
+        while again:
+            self._submit(again.pop())
+            with suppress(Exception):
+                self._wait()
+            hopeless += [batch[0] for batch in self._broken if len(batch) == 1]
+            again += self._halves_of_broken()
+        return hopeless
+
+    @property
+    def unwritten(self) -> int:
+        """How many results are here and not known to be written."""
+        on_its_way = len(self._on_its_way[0]) if self._on_its_way else 0
+        return on_its_way + len(self._waiting) + len(self._held)
 
     def close(self) -> None:
         """Let the thread end."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from cronless_dagster.engine.coroutines import run_coroutine
 from cronless_dagster.engine.errors import PermanentFailure
 from cronless_dagster.engine.pool import Pool
 from cronless_dagster.scheduling.models import Outcome
@@ -97,6 +98,12 @@ class Tries:
         return unread if self._pool is None else [*unread, *self._pool.leave()]
 
 
+def trier(job_type: JobType, context: HandlerContext) -> Callable[[ClaimedJob], Tried]:
+    """Return what calls the type's handler for one job; it never raises, whatever the handler does."""
+    call, clock = _caller(job_type.handler, context), _clock(context)
+    return lambda job: _try(call, job, clock)
+
+
 def _clock(context: HandlerContext) -> Callable[[], datetime]:
     real = abs((datetime.now(UTC) - context.now).total_seconds()) < 86_400
     return (lambda: datetime.now(UTC)) if real else (lambda: context.now)
@@ -105,7 +112,10 @@ def _clock(context: HandlerContext) -> Callable[[], datetime]:
 def _try(call: Callable[[ClaimedJob], Any], job: ClaimedJob, clock: Callable[[], datetime]) -> Tried:
     started_at = clock()
     try:
-        return Tried(job, _as_outcome(call(job)), started_at)
+        answer = call(job)
+        if inspect.iscoroutine(answer):
+            answer = run_coroutine(answer)
+        return Tried(job, _as_outcome(answer), started_at)
     except BaseException as error:  # noqa: BLE001 - a failing job never fails its neighbours
         return Tried(job, failure(error), started_at)
 

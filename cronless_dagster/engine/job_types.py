@@ -11,11 +11,15 @@ from importlib import import_module
 from typing import Any, Literal, TypeVar
 
 from cronless_dagster.engine.errors import JobTypeError, UnknownJobType
+from cronless_dagster.rabbitmq import DEAD
 from cronless_dagster.scheduling.limits import Limits
 from cronless_dagster.scheduling.models import RetryPolicy
 
 # Dagster's own rule for names, so that a job type can name its asset and its Dagster job.
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}\Z")
+# What a queue holds waits there for its workers: a run's limits would leave them idle until the next tick.
+QUEUE_CLAIMS_PER_TICK = 100
+QUEUE_OPEN_CLAIMS = 200
 _HandlerT = TypeVar("_HandlerT", bound=Callable[..., Any])
 
 
@@ -25,15 +29,18 @@ class JobType:
 
     Attributes:
         name: Letters, digits and underscores; also the name of its asset in Dagster.
-        handler: Called with a `ClaimedJob`, or with the whole batch as a pandas DataFrame.
+        handler: Called with a `ClaimedJob`, or with the whole batch as a pandas DataFrame. For a job it may be a
+            coroutine function: all run on one event loop of the process, each in the place of a thread.
         takes: "job" or "batch".
-        route: "run": one Dagster run for each claim.
+        route: "run": one Dagster run for each claim. "queue": a RabbitMQ message for each job, run by workers;
+            where no broker is named, such types take the run route too.
         batch_size: The most jobs of one claim, and so of one run.
-        claims_per_tick: The most claims that one tick makes.
+        claims_per_tick: The most claims that one tick makes; None: one on the run route, a hundred on the queue.
         concurrency: Threads that call a "job" handler within one run.
         lease: A claim whose holder hasn't been heard of for so long is taken from it. Holders renew at a third.
         retry: What follows a failure, unless the row says otherwise.
-        limits: On claims, rows in flight, and rows in flight of a tenant.
+        limits: On claims, rows in flight, and rows in flight of a tenant; None: three open claims on the run
+            route, two hundred on the queue, where each job that its worker died of is a claim of its own.
         priority: Among queued Dagster runs; higher goes first.
         max_runtime: A Dagster run of this type that lasts longer is ended by Dagster's run monitoring.
         pool: The Dagster concurrency pool of its runs.
@@ -44,13 +51,13 @@ class JobType:
     name: str
     handler: Callable[..., Any]
     takes: Literal["job", "batch"] = "job"
-    route: Literal["run"] = "run"
+    route: Literal["run", "queue"] = "run"
     batch_size: int = 1_000
-    claims_per_tick: int = 1
+    claims_per_tick: int | None = None
     concurrency: int = 8
     lease: timedelta = timedelta(minutes=10)
     retry: RetryPolicy = field(default_factory=RetryPolicy)
-    limits: Limits = field(default_factory=Limits)
+    limits: Limits | None = None
     priority: int = 0
     max_runtime: timedelta | None = timedelta(hours=6)
     pool: str | None = None
@@ -68,23 +75,49 @@ class JobType:
                 f"job type {self.name!r} can't be declared: use at most 100 letters, digits and underscores, not "
                 "beginning with a digit"
             )
+        self._check_handler()
+        self._check_route()
+        self._check_numbers()
+
+    def _check_handler(self) -> None:
         if not callable(self.handler):
             raise JobTypeError(f"job type {self.name!r} has the handler {self.handler!r}: give a function")
-        if inspect.iscoroutinefunction(self.handler) or inspect.isgeneratorfunction(self.handler):
+        if inspect.isgeneratorfunction(self.handler) or inspect.isasyncgenfunction(self.handler):
             raise JobTypeError(
-                f"job type {self.name!r} has a handler that only returns a coroutine or a generator when called: give "
-                "a plain function, with `asyncio.run` or a loop inside"
+                f"job type {self.name!r} has a handler that only returns a generator when called: give a plain "
+                "function or a coroutine function"
             )
         if self.takes not in ("job", "batch"):
             raise JobTypeError(f"job type {self.name!r} takes {self.takes!r}: use 'job' or 'batch'")
-        if self.route != "run":
-            raise JobTypeError(f"job type {self.name!r} has the route {self.route!r}: use 'run'")
+        if self.takes == "batch" and inspect.iscoroutinefunction(self.handler):
+            raise JobTypeError(
+                f"job type {self.name!r} has a coroutine function for a batch: give a plain function, with "
+                "`asyncio.run` inside"
+            )
+
+    def _check_route(self) -> None:
+        if self.route not in ("run", "queue"):
+            raise JobTypeError(f"job type {self.name!r} has the route {self.route!r}: use 'run' or 'queue'")
+        if self.route == "queue" and self.takes == "batch":
+            raise JobTypeError(
+                f"job type {self.name!r} takes a batch on the queue route, where each message is one job: use "
+                "@job_types.job, or the run route"
+            )
+        if self.route == "queue" and self.name == DEAD:
+            raise JobTypeError(
+                f"job type {self.name!r} can't take the queue route, where its queue would hold the dead letters: "
+                "rename it"
+            )
+
+    def _check_numbers(self) -> None:
         for name, lowest, highest in (
             ("batch_size", 1, 100_000),
             ("claims_per_tick", 1, 100),
             ("concurrency", 1, 1_000),
         ):
             value = getattr(self, name)
+            if name == "claims_per_tick" and value is None:
+                continue
             if not isinstance(value, int) or not lowest <= value <= highest:
                 raise JobTypeError(
                     f"job type {self.name!r} has {name} {value!r}: give a whole number from {lowest} to {highest:,}"
@@ -95,6 +128,18 @@ class JobType:
             raise JobTypeError(
                 f"job type {self.name!r} has max_runtime {self.max_runtime}: give at least a second"
             )
+
+    def most_claims(self, route: str) -> int:
+        """Return the most claims that one tick makes on a route."""
+        if self.claims_per_tick is not None:
+            return self.claims_per_tick
+        return QUEUE_CLAIMS_PER_TICK if route == "queue" else 1
+
+    def bounds(self, route: str) -> Limits:
+        """Return the limits that hold on a route: those given, or the route's."""
+        if self.limits is not None:
+            return self.limits
+        return Limits(open_claims=QUEUE_OPEN_CLAIMS) if route == "queue" else Limits()
 
     @property
     def lease_seconds(self) -> int:

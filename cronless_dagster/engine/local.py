@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from cronless_dagster.engine.job_types import JobTypes
+    from cronless_dagster.engine.queueing import Queue
     from cronless_dagster.engine.report import TickReport
 
 
@@ -30,13 +31,14 @@ def tick_and_run(
     now: datetime | None = None,
     ids: IdRange = FULL,
     history_days: int = 30,
+    queue: Queue | None = None,
 ) -> tuple[TickReport, list[ClaimReport]]:
     """Tick once and run what was claimed, one claim after the other.
 
     The claims are made for this route alone: Dagster's sensor leaves them to their lease, and a process that
-    dies here loses nothing.
+    dies here loses nothing. Where a `queue` is given, job types of that route are published for its workers.
     """
-    report = tick(engine, job_types, now=now, ids=ids, route="local", history_days=history_days)
+    report = tick(engine, job_types, now=now, ids=ids, route="local", history_days=history_days, queue=queue)
     ran = []
     for one in report.hand_over:
         try:

@@ -12,9 +12,9 @@ from cronless_dagster.scheduling.models import Outcome, Plan, RetryPolicy
 from cronless_dagster.scheduling.planner import plan_first, plan_next
 from cronless_dagster.scheduling.schedules import parse_schedule
 from cronless_dagster.scheduling.zones import TZDATA_VERSION, utc
-from cronless_dagster.store.claims import close_claim, correct_counts, unfinished_rows
 from cronless_dagster.store.clock import current_time
 from cronless_dagster.store.database import transaction
+from cronless_dagster.store.executions import close_complete, count_outcomes
 from cronless_dagster.store.history import Missed, record_missed, with_partition
 from cronless_dagster.store.planning import take_reported, take_unplanned, write_plans
 from cronless_dagster.store.progress import write_progress
@@ -114,14 +114,13 @@ def finish_reported(
                 rows = take_reported(connection, ids, PLAN_BATCH)
                 results = [_reported(row, job_types, at) for row in rows]
                 finish_jobs(connection, results, at)
-                claims: dict[UUID, list[int]] = {}
+                counts: dict[UUID, tuple[int, int, int]] = {}
                 for result in results:
-                    counts = claims.setdefault(result.job.claim_id, [0, 0])
-                    counts[result.error is not None] += 1
-                for claim_id, (done, failed) in claims.items():
-                    correct_counts(connection, claim_id, done=done, failed=failed)
-                    if unfinished_rows(connection, claim_id, most=1) == 0:
-                        close_claim(connection, claim_id, "done", at)
+                    done, failed, _ = counts.get(result.job.claim_id, (0, 0, 0))
+                    well = result.error is None
+                    counts[result.job.claim_id] = (done + well, failed + (not well), 0)
+                count_outcomes(connection, counts, at)
+                close_complete(connection, counts, at)
                 return len(rows)
 
         rows = with_partition(engine, now, write)

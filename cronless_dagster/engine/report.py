@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from cronless_dagster.engine.runs import HandOver
+    from cronless_dagster.rabbitmq.topology import QueueDepth
 
 
 @dataclass(slots=True)
@@ -24,6 +25,8 @@ class TickReport:
         left: Why a job type still has due rows, by job type.
         reconciled: Claims by what became of them (submitted, again, released, split, canceled, crashed).
         hand_over: Claims that need a run now.
+        published: Messages that the broker has confirmed, by job type.
+        queues: How each job type's queue stood before this tick published, and the dead letters.
         seconds: Time of each step.
     """
 
@@ -39,6 +42,8 @@ class TickReport:
     reconciled: dict[str, int] = field(default_factory=dict)
     open_claims: int = 0
     hand_over: list[HandOver] = field(default_factory=list)
+    published: dict[str, int] = field(default_factory=dict)
+    queues: dict[str, QueueDepth] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -68,6 +73,13 @@ class TickReport:
             parts.append(f"{self.misfired:,} past their grace")
         if self.hand_over:
             parts.append(f"handing over {_counted(len(self.hand_over), 'claim')}")
+        if self.published:
+            parts.append(f"published {_counted(sum(self.published.values()), 'message')}")
+        parts += [
+            f"{name} queue: {depth.messages:,} waiting, {_counted(depth.consumers, 'consumer')}"
+            for name, depth in sorted(self.queues.items())
+            if depth.messages or name in self.published
+        ]
         parts += [f"{name}: {reason}" for name, reason in self.left.items()]
         parts += [f"error: {error}" for error in self.errors]
         return "; ".join(parts) if parts else "nothing is due"
@@ -86,6 +98,11 @@ class TickReport:
             for one in self.hand_over
         ]
         return values
+
+
+def first_line(error: BaseException) -> str:
+    """Return what an error says, without the statement or the hint that follows."""
+    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 def _counted(number: int, what: str) -> str:

@@ -286,7 +286,7 @@ class _Run:
             with transaction(self.engine) as connection:
                 at = current_time(connection, self.now)
                 store.hold_claim(connection, self.claim.id, self.execution_id, at)
-                free, held = lock_finished(connection, self.claim.id, results)
+                free, held = lock_finished(connection, results)
                 accepted = finish_jobs(connection, free, at, run_id=self.run_id, holder=self.execution_id)
                 done = sum(one.job.id in accepted and one.plan.recorded == "success" for one in free)
                 store.correct_counts(connection, self.claim.id, done=done, failed=len(accepted) - done)

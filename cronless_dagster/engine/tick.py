@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import logging
 import time
-from contextlib import contextmanager
-from dataclasses import replace
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from cronless_dagster.engine.claiming import claim_one
+from cronless_dagster.engine.claim_step import ClaimStep
 from cronless_dagster.engine.planning import finish_reported, follow_zone_data, plan_rows
+from cronless_dagster.engine.queueing import QueueRoute
 from cronless_dagster.engine.reconciling import (
     by_claim,
     decide,
@@ -23,7 +23,7 @@ from cronless_dagster.engine.reconciling import (
     decide_local,
     hand_overs,
 )
-from cronless_dagster.engine.report import TickReport
+from cronless_dagster.engine.report import TickReport, first_line
 from cronless_dagster.engine.rescue import carry_out
 from cronless_dagster.scheduling.errors import CronlessError
 from cronless_dagster.scheduling.shards import FULL, IdRange
@@ -32,7 +32,6 @@ from cronless_dagster.store.clock import current_time
 from cronless_dagster.store.database import transaction
 from cronless_dagster.store.declarations import declare, forgotten_types
 from cronless_dagster.store.errors import DatabaseNotMigrated, DatabaseUnavailable
-from cronless_dagster.store.fairness import Waiting, waiting_types
 from cronless_dagster.store.history import ensure_partitions, prune
 from cronless_dagster.store.progress import read_progress, write_progress
 
@@ -42,7 +41,8 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Engine
 
-    from cronless_dagster.engine.job_types import JobType, JobTypes
+    from cronless_dagster.engine.job_types import JobTypes
+    from cronless_dagster.engine.queueing import Publishing, Queue
     from cronless_dagster.engine.runs import Runs
 
 logger = logging.getLogger(__name__)
@@ -62,6 +62,7 @@ def tick(
     now: datetime | None = None,
     ids: IdRange = FULL,
     runs: Runs | None = None,
+    queue: Queue | None = None,
     route: Literal["run", "local"] = "run",
     max_hand_over: int = MAX_HAND_OVER,
     budget_seconds: float = BUDGET_SECONDS,
@@ -75,6 +76,7 @@ def tick(
         now: An instant in place of the database's clock; only where the clock is virtual.
         ids: The part of the id space that this dispatcher serves.
         runs: The executor of the run route; without it this tick neither claims nor rescues for it.
+        queue: Connects to the broker of the queue route; without it job types of that route take the other one.
         route: "run" hands claims over to `runs`; "local" leaves them to the calling process.
         max_hand_over: The most claims handed over.
         budget_seconds: No new batch begins after so long.
@@ -102,15 +104,24 @@ def tick(
         finish_reported(engine, report, job_types, ids, now, work.may_plan)
     with work.step("plan"):
         plan_rows(engine, report, ids, now, work.may_plan, job_types)
-    if route == "local" or runs is not None:
-        with work.step("reconcile"):
-            work.reconcile(runs, route)
-        # Whoever can't see the runs makes no new ones: neither claims nor hand-overs.
-        if work.reconciled:
-            with work.step("claim"):
-                work.claim(route, max_hand_over)
-            with work.step("hand over"):
-                work.hand_over(route, max_hand_over)
+    with ExitStack() as connected:
+        # Whoever can't see the runs, or the queues, makes no new ones: neither claims nor hand-overs.
+        if queue is not None:
+            with work.step("broker"):
+                work.queues = work.connected(connected.enter_context(queue()))
+        if route == "local" or runs is not None:
+            with work.step("reconcile"):
+                work.reconcile(runs, route)
+        if work.queues is not None:
+            with work.step("reconcile queues"):
+                work.queues.reconcile()
+            with work.step("publish"):
+                work.queues.publish_waiting()
+        with work.step("claim"):
+            work.claim(route, max_hand_over, queues=queue is not None)
+    if work.reconciled:
+        with work.step("hand over"):
+            work.hand_over(route, max_hand_over)
     if new_day:
         # Last, because it may wait for whoever reads the old days.
         with work.step("prune"):
@@ -136,6 +147,7 @@ class _Tick:
         self.engine, self.job_types, self.now, self.ids, self.report = engine, job_types, now, ids, report
         self.deadline = deadline
         self.reconciled = False
+        self.queues: QueueRoute | None = None
         self._planning_deadline = deadline - budget_seconds * (1 - _PLANNING_SHARE)
 
     def may_plan(self) -> bool:
@@ -155,7 +167,7 @@ class _Tick:
         except Exception as error:
             # Whatever it was: one step must not keep the others from due jobs, minute after minute.
             logger.exception("the tick's step %r failed", name)
-            self.report.errors.append(f"{name}: {_first_line(error)}")
+            self.report.errors.append(f"{name}: {first_line(error)}")
         finally:
             self.report.seconds[name] = round(time.monotonic() - started, 4)
 
@@ -185,7 +197,7 @@ class _Tick:
         actions += [
             (claim, decide_forgotten(claim, seen.get(claim.id, [])), None)
             for claim in mine
-            if claim.job_type in forgotten and claim.route != "local"
+            if claim.job_type in forgotten and claim.route == "run"
         ]
         actions += [
             (claim, decide_local(claim, self.report.now), None) for claim in mine if claim.route == "local"
@@ -199,76 +211,33 @@ class _Tick:
             except (CronlessError, SQLAlchemyError) as error:
                 # One claim that can't be mended must not keep the others from their rescue.
                 logger.exception("claim %s could not be reconciled", claim.id)
-                self.report.errors.append(f"claim {claim.id}: {_first_line(error)}")
+                self.report.errors.append(f"claim {claim.id}: {first_line(error)}")
                 continue
             if happened is not None:
                 self.report.count(happened)
 
-    def claim(self, route: str, max_hand_over: int) -> None:
-        """Claim of each type what is due, the type that waits longest first, within its limits."""
-        with transaction(self.engine) as connection:
-            claims = store.open_claims(connection)
-            batch_sizes = {job_type.name: job_type.batch_size for job_type in self.job_types}
-            waiting = waiting_types(connection, batch_sizes, self.report.now, self.ids)
-        unsent = sum(claim.handed_over_at is None for claim in self._to_hand_over(claims, route))
-        for name in sorted(waiting, key=lambda name: waiting[name].since or self.report.now):
-            try:
-                unsent += self._claim_type(
-                    self.job_types[name],
-                    waiting[name],
-                    route,
-                    max_hand_over - unsent,
-                )
-            except (DatabaseUnavailable, DatabaseNotMigrated):
-                raise
-            except (CronlessError, SQLAlchemyError) as error:
-                logger.exception("job type %s could not be claimed", name)
-                self.report.errors.append(f"{name}: {_first_line(error)}")
+    def connected(self, publishing: Publishing) -> QueueRoute:
+        """See how the queues stand. Raises BrokerError where the broker can't say."""
+        queues = QueueRoute(
+            self.engine, self.job_types, publishing, self.report, self.now, self.ids, self.may_claim
+        )
+        queues.look()
+        return queues
 
-    def _claim_type(self, job_type: JobType, waiting: Waiting, route: str, room: int) -> int:
-        # What people asked for comes beside what is due, not in its place: one claim of it, as long as something is.
-        made = counted = taken = 0
-        requests = True
-        while True:
-            if counted == job_type.claims_per_tick or made >= room:
-                # Whether anything is left is for the next tick to see; say so only where it is known.
-                if taken >= counted * job_type.batch_size:
-                    why = (
-                        "one tick's claims are made" if made < room else "the tick hands over no more claims"
-                    )
-                    self.report.left[job_type.name] = f"may have more due: {why}"
-                return made
-            if not self.may_claim():
-                self.report.left[job_type.name] = "has more due: the tick's time is up"
-                return made
-            result = claim_one(
-                self.engine,
-                job_type,
-                waiting,
-                route=route,
-                ids=self.ids,
-                now=self.now,
-                requests=requests and room - made > 1,
-                more=self.may_claim,
+    def claim(self, route: str, max_hand_over: int, *, queues: bool) -> None:
+        """Claim what is due on the routes that this tick can hand over to."""
+        with transaction(self.engine) as connection:
+            unsent = sum(
+                claim.handed_over_at is None
+                for claim in self._to_hand_over(store.open_claims(connection), route)
             )
-            self.report.misfired += result.misfired
-            if result.reason is not None:
-                self.report.left[job_type.name] = f"has more due: {result.reason}"
-            if result.claim_id is None and result.misfired == 0:
-                if waiting.due_since is None or waiting.triggered_since is None or result.reason is not None:
-                    return made
-                # Nothing is due any more: the rest of the tick is for requests.
-                waiting = replace(waiting, due_since=None)
-                continue
-            if result.claim_id is None:
-                # All were past their grace and wait for their next occurrence: that costs no run.
-                continue
-            made += 1
-            requests = requests and not result.manual
-            counted += not result.manual
-            taken += 0 if result.manual else result.rows
-            self.report.claims += 1
-            self.report.claimed[job_type.name] = self.report.claimed.get(job_type.name, 0) + result.rows
+        routes = {one.name: "queue" if queues and one.route == "queue" else route for one in self.job_types}
+        if not self.reconciled:
+            routes = {name: on for name, on in routes.items() if on == "queue"}
+        if self.queues is None:
+            routes = {name: on for name, on in routes.items() if on != "queue"}
+        if routes:
+            ClaimStep(self, routes, self.queues).claim(max_hand_over - unsent)
 
     def hand_over(self, route: str, max_hand_over: int) -> None:
         """Choose the claims that need a run, and note that they were chosen."""
@@ -303,10 +272,6 @@ def _keep_history(engine: Engine, report: TickReport, progress: dict[str, Any]) 
         ensure_partitions(connection, report.now)
         write_progress(connection, "history", today, report.now)
     return True
-
-
-def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 def _note(report: TickReport) -> dict[str, Any]:

@@ -1,7 +1,8 @@
-"""The tick sensor: claims what is due and asks Dagster for one run a claim. It never does the work."""
+"""The tick sensor: claims what is due, asks Dagster for one run a claim, or publishes. It never does the work."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -19,16 +20,20 @@ from cronless_dagster.assets.job_types import (
 )
 from cronless_dagster.engine.runs import HandOver
 from cronless_dagster.engine.tick import BUDGET_SECONDS, HISTORY_DAYS, MAX_HAND_OVER, tick
+from cronless_dagster.rabbitmq.publisher import Publisher
 from cronless_dagster.scheduling.errors import CronlessError
 from cronless_dagster.scheduling.shards import shard as shard_of
 from cronless_dagster.sensors.dagster_runs import DagsterRuns
 
 if TYPE_CHECKING:
     from cronless_dagster.engine.job_types import JobType, JobTypes
+    from cronless_dagster.engine.queueing import Queue
     from cronless_dagster.engine.report import TickReport
     from cronless_dagster.resources.database import CronlessResource
+    from cronless_dagster.resources.rabbitmq import RabbitMQResource
 
 RESOURCE_KEY = "cronless"
+BROKER_KEY = "rabbitmq"
 
 
 class TickFailed(dg.DagsterError):
@@ -46,6 +51,7 @@ def build_tick_sensor(
     minimum_interval_seconds: int = 60,
     default_status: dg.DefaultSensorStatus = dg.DefaultSensorStatus.RUNNING,
     resource_key: str = RESOURCE_KEY,
+    broker_key: str = BROKER_KEY,
     max_hand_over: int = MAX_HAND_OVER,
     budget_seconds: float = BUDGET_SECONDS,
     history_days: int = HISTORY_DAYS,
@@ -61,6 +67,7 @@ def build_tick_sensor(
         minimum_interval_seconds: Between the beginnings of two ticks.
         default_status: RUNNING: on without anybody turning it on; a stop in the UI beats it.
         resource_key: Where the code location has its `CronlessResource`.
+        broker_key: Where it has its `RabbitMQResource`, needed only for job types of the queue route.
         max_hand_over: The most runs asked for; Dagster takes some 0.25 s to make each.
         budget_seconds: No new batch begins after so long. Together with one statement's limit of 15 s it must
             stay below the time after which Dagster gives up on a sensor, 60 s by default.
@@ -74,12 +81,14 @@ def build_tick_sensor(
         # What Dagster refuses in a request must show here and now: at a tick it would take all others with it.
         _run_request(HandOver(UUID(int=0), job_type.name, 0, 0, manual=False), job_type)
 
+    queued = any(job_type.route == "queue" for job_type in job_types)
+
     @dg.sensor(
         name=name,
         jobs=[build_job(job_type) for job_type in job_types],
         minimum_interval_seconds=minimum_interval_seconds,
         default_status=default_status,
-        required_resource_keys={resource_key},
+        required_resource_keys={resource_key, broker_key} if queued else {resource_key},
         description=_description(shard),
     )
     def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult:
@@ -90,6 +99,7 @@ def build_tick_sensor(
                 job_types,
                 ids=ids,
                 runs=DagsterRuns(context.instance),
+                queue=_queue(getattr(context.resources, broker_key)) if queued else None,
                 max_hand_over=max_hand_over,
                 budget_seconds=budget_seconds,
                 history_days=history_days,
@@ -115,6 +125,11 @@ def build_tick_sensors(
         build_tick_sensor(job_types, name=f"{name}_{part}_of_{shards}", shard=(part, shards), **options)
         for part in range(shards)
     ]
+
+
+def _queue(resource: RabbitMQResource) -> Queue | None:
+    broker = resource.broker()
+    return None if broker is None else partial(Publisher, broker)
 
 
 def _result(context: dg.SensorEvaluationContext, report: TickReport, job_types: JobTypes) -> dg.SensorResult:
@@ -157,5 +172,6 @@ def _description(shard: tuple[int, int]) -> str:
     part, parts = shard
     served = "" if parts == 1 else f" Serves part {part + 1} of {parts} of the id space."
     return (
-        f"Claims the scheduled jobs that are due and asks for one run for each batch of a job type.{served}"
+        "Claims the scheduled jobs that are due and asks for one run for each batch of a job type, or publishes a"
+        f" message for each job.{served}"
     )

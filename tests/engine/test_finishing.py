@@ -171,3 +171,41 @@ class TestLeaving:
         table.errors = [ClaimLost("lost")]
         table.finisher.leave([result(0), result(1)])
         assert sorted(table.discarded) == [0, 1]
+
+
+class TestApart:
+    """Going on after a batch that could not be written."""
+
+    def test_only_what_failed_alone_is_given_up(self) -> None:
+        """The odd results are answered, their neighbours written, and what waits is written as ever."""
+        table = Table()
+        table.odd = {1, 2}
+        table.finisher.add([result(number) for number in range(9)])
+        with pytest.raises(ValueError, match="no column"):
+            table.finisher.settle()
+        assert sorted(one.job.id for one in table.finisher.apart()) == [1, 2]
+        table.finisher.settle()
+        assert sorted(table.written) == [0, *range(3, 9)]
+        assert table.finisher.unwritten == 0
+
+    def test_a_failure_of_the_moment_gives_nothing_up(self) -> None:
+        """A batch is tried once more as it is, also one of a single result."""
+        table = Table()
+        table.errors = [ODD]
+        table.finisher.add([result(number) for number in range(1)])
+        with pytest.raises(ValueError, match="no column"):
+            table.finisher.settle()
+        assert table.finisher.apart() == []
+        assert table.written == [0]
+
+    def test_what_may_pass_waits(self) -> None:
+        """A database that goes away meanwhile gives nothing up either."""
+        table = Table()
+        table.errors = [ODD, AWAY]
+        table.finisher.add([result(number) for number in range(3)])
+        with pytest.raises(ValueError, match="no column"):
+            table.finisher.settle()
+        assert table.finisher.apart() == []
+        assert table.finisher.unwritten == 3
+        table.finisher.settle()
+        assert table.written == [0, 1, 2]

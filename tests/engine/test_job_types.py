@@ -25,7 +25,9 @@ if TYPE_CHECKING:
         ({"name": "a" * 101}, "at most 100"),
         ({"name": "work\n"}, "letters, digits and underscores"),
         ({"takes": "rows"}, "use 'job' or 'batch'"),
-        ({"route": "queue"}, "use 'run'"),
+        ({"route": "fast"}, "use 'run' or 'queue'"),
+        ({"route": "queue", "takes": "batch"}, "each message is one job"),
+        ({"route": "queue", "name": "dead"}, "dead letters"),
         ({"batch_size": 0}, "batch_size 0"),
         ({"batch_size": 100_001}, "from 1 to 100,000"),
         ({"batch_size": 1.5}, "whole number"),
@@ -49,11 +51,22 @@ def _generator(_job: object) -> Any:
     yield
 
 
-@pytest.mark.parametrize("handler", [_coroutine, _generator])
+async def _async_generator(_job: object) -> Any:
+    yield
+
+
+@pytest.mark.parametrize("handler", [_generator, _async_generator])
 def test_refuses_handlers_that_would_only_promise(handler: Any) -> None:
-    """A coroutine or generator function would do nothing when called, so it is refused at its declaration."""
+    """A generator function would do nothing when called, so it is refused at its declaration."""
     with pytest.raises(JobTypeError, match="plain function"):
         JobType(name="work", handler=handler)
+
+
+def test_a_coroutine_function_takes_single_jobs() -> None:
+    """For a job it is called and waited for; a batch has no other job to run beside it."""
+    assert JobType(name="work", handler=_coroutine).handler is _coroutine
+    with pytest.raises(JobTypeError, match="plain function"):
+        JobType(name="work", handler=_coroutine, takes="batch")
 
 
 def test_decorators_declare_and_return_the_handler() -> None:

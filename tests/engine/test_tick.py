@@ -10,7 +10,7 @@ import pytest
 from psycopg.errors import QueryCanceled
 from sqlalchemy.exc import IntegrityError, OperationalError
 
-from cronless_dagster.engine import claiming, planning, rescue
+from cronless_dagster.engine import claim_step, claiming, planning, rescue
 from cronless_dagster.engine import tick as tick_module
 from cronless_dagster.engine.job_types import JobType, JobTypes
 from cronless_dagster.engine.tick import tick
@@ -223,7 +223,7 @@ class TestNothingStopsATick:
                 raise OperationalError("SELECT", {}, Exception("canceling statement due to timeout"))
             return real(engine, job_type, *rest, **options)
 
-        monkeypatch.setattr(tick_module, "claim_one", claim_one)
+        monkeypatch.setattr(claim_step, "claim_one", claim_one)
         report = world.tick(after(minutes=1))
         assert set(report.claimed) == {"one", "three"}
         [error] = report.errors
@@ -442,7 +442,7 @@ class TestTime:
             clock[0] += 9
             return real(*rest, **options)
 
-        monkeypatch.setattr(tick_module, "claim_one", slow)
+        monkeypatch.setattr(claim_step, "claim_one", slow)
         report = world.tick(after(minutes=1), budget_seconds=20)
         assert report.claimed == {"work": 6}
         assert "time is up" in report.left["work"]

@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import text
 
 from cronless_dagster.engine.job_types import JobType, JobTypes
+from cronless_dagster.resources.rabbitmq import RabbitMQResource
 from cronless_dagster.scheduling.limits import Limits
 from cronless_dagster.sensors.tick import TickFailed, build_tick_sensor, build_tick_sensors
 from tests.dagster.support import (
@@ -22,11 +23,14 @@ from tests.dagster.support import (
     job_rows,
     outcomes,
 )
+from tests.rabbitmq.support import drain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from sqlalchemy import Engine
+
+    from cronless_dagster.rabbitmq.address import Broker
 
 NO_LIMIT = Limits(open_claims=None)
 
@@ -38,6 +42,17 @@ def do_nothing(_job: object) -> None:
 def types_of(*names: str, **options: object) -> JobTypes:
     """Declare job types that do nothing, well."""
     return JobTypes(tuple(JobType(name=name, handler=do_nothing, **options) for name in names))
+
+
+def resource_of(broker: Broker) -> RabbitMQResource:
+    """Return the resource that names a broker."""
+    return RabbitMQResource(url=broker.url, prefix=broker.prefix)
+
+
+@pytest.fixture(autouse=True)
+def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker of whoever runs the tests is not the tests' affair."""
+    monkeypatch.delenv("CRONLESS_BROKER_URL", raising=False)
 
 
 @pytest.fixture
@@ -209,6 +224,78 @@ class TestWhatIsSaid:
         add_due(engine, "renewal", 1)
         [request] = location.tick().run_requests
         assert request.job_name == "cronless_renewal"
+
+
+class TestQueueRoute:
+    """Job types of the queue route become messages, and runs only where there is no broker."""
+
+    TYPES = JobTypes(
+        (
+            JobType(name="digest", handler=do_nothing),
+            JobType(name="refresh", handler=do_nothing, route="queue"),
+        )
+    )
+
+    def test_jobs_are_published_and_no_run_is_asked_for(
+        self, engine: Engine, pg_url: str, instance: dg.DagsterInstance, broker: Broker
+    ) -> None:
+        """Each due job is one message, and the tick says how the queue stands."""
+        location = Location(self.TYPES, pg_url, instance, rabbitmq=resource_of(broker))
+        ids = add_due(engine, "refresh", 5)
+        tick = location.tick()
+        assert tick.run_requests == []
+        assert tick.skip_message == (
+            "claimed 5 jobs (refresh 5); published 5 messages; refresh queue: 0 waiting, 0 consumers"
+        )
+        [claim] = claims(engine)
+        assert (claim.route, claim.state) == ("queue", "SUBMITTED")
+        assert location.tick().skip_message == "refresh queue: 5 waiting, 0 consumers"
+        assert drain(broker, "refresh") == dict.fromkeys(ids, 1)
+        assert location.tick().skip_message == "nothing is due"
+
+    def test_both_routes_in_one_tick(
+        self, engine: Engine, pg_url: str, instance: dg.DagsterInstance, broker: Broker
+    ) -> None:
+        """A tick publishes and asks for runs."""
+        location = Location(self.TYPES, pg_url, instance, rabbitmq=resource_of(broker))
+        add_due(engine, "digest", 3)
+        published = add_due(engine, "refresh", 2)
+        [request] = location.tick().run_requests
+        assert request.job_name == "cronless_digest"
+        assert drain(broker, "refresh") == dict.fromkeys(published, 1)
+
+    def test_without_a_broker_it_is_a_run(
+        self, engine: Engine, pg_url: str, instance: dg.DagsterInstance
+    ) -> None:
+        """The same code serves a laptop that has no broker."""
+        location = Location(self.TYPES, pg_url, instance)
+        ids = add_due(engine, "refresh", 2)
+        [request] = location.tick().run_requests
+        assert request.job_name == "cronless_refresh"
+        location.execute(request)
+        assert_all_done_once(engine, ids)
+
+    def test_a_broker_that_is_away_keeps_nobody_from_their_run(
+        self, engine: Engine, pg_url: str, instance: dg.DagsterInstance, broker: Broker
+    ) -> None:
+        """Runs are asked for all the same; else the tick is red in one sentence, and the jobs wait for the broker."""
+        away = RabbitMQResource(url="amqp://app:honey@127.0.0.1:1/%2F")
+        location = Location(self.TYPES, pg_url, instance, rabbitmq=away)
+        add_due(engine, "digest", 1)
+        waiting = add_due(engine, "refresh", 2)
+        [request] = location.tick().run_requests
+        assert request.job_name == "cronless_digest"
+        location.add_run(request)
+        with pytest.raises(TickFailed) as failure:
+            location.tick()
+        message = str(failure.value)
+        assert "error: broker: RabbitMQ at amqp://127.0.0.1:1/%2F can't be used at the moment" in message
+        assert "honey" not in message
+        assert "\n" not in message
+        assert {row.status for row in job_rows(engine) if row.id in waiting} == {"PENDING"}
+        back = Location(self.TYPES, pg_url, instance, rabbitmq=resource_of(broker))
+        assert "published 2 messages" in (back.tick().skip_message or "")
+        assert drain(broker, "refresh") == dict.fromkeys(waiting, 1)
 
 
 class TestManyOpenClaims:
