@@ -33,6 +33,7 @@ COMMANDS = {
     "replan": ("cronless_dagster.cli.replan:replan", "Plan jobs that aren't due anew, after a bulk load."),
     "status": ("cronless_dagster.cli.status:status", "Count what is due, running, stuck, late, by job type."),
     "tick": ("cronless_dagster.cli.tick:tick", "Claim what is due and run it here, without Dagster."),
+    "worker": ("cronless_dagster.cli.worker:worker", "Run the jobs of the queue route, from RabbitMQ."),
     "db": ("cronless_dagster.cli.db:db", "Migrate the database, look at it, prune its history."),
     "demo": (
         "cronless_dagster.demo.command:demo",

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from cronless_dagster.engine.job_types import JobTypes
+    from cronless_dagster.rabbitmq.address import Broker
     from cronless_dagster.settings import Settings
 
 _CommandT = TypeVar("_CommandT", bound=Callable[..., Any])
@@ -98,10 +99,20 @@ class Invocation:
             require_current(engine)
         return engine
 
-    def job_types(self, modules: str | None = None) -> JobTypes:
+    def broker(self, connection_name: str) -> Broker | None:
+        """Return the broker that the settings name, or None.
+
+        Raises:
+            SettingsError: A setting can't be used.
+        """
+        from cronless_dagster.rabbitmq.address import Broker
+
+        return Broker.from_settings(self.settings(), connection_name=connection_name)
+
+    def job_types(self, modules: str | None = None, *, option: str = "--job-types") -> JobTypes:
         """Return the job types of the modules given, else of CRONLESS_JOB_TYPES, else of the demo.
 
-        Modules in the current directory are found, as Dagster finds them.
+        Modules in the current directory are found, as Dagster finds them; `option` is where `modules` came from.
 
         Raises:
             JobTypeError: A module can't be imported or declares no job types, or two declare the same one.
@@ -115,7 +126,7 @@ class Invocation:
             try:
                 names = Settings.from_env({"CRONLESS_JOB_TYPES": modules}).job_types
             except SettingsError as error:
-                raise SettingsError(str(error).replace("CRONLESS_JOB_TYPES", "--job-types")) from error
+                raise SettingsError(str(error).replace("CRONLESS_JOB_TYPES", option)) from error
         merged = JobTypes()
         for name in names or (JOB_TYPES_MODULE,):
             for job_type in _load(name):

@@ -23,8 +23,11 @@ from cronless_dagster.cli.output import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.table import Table
 
+    from cronless_dagster.rabbitmq.topology import QueueDepth
     from cronless_dagster.store.status import Status, TypeStatus
 
 # Two lines a head, so that all ten columns fit in 80.
@@ -38,6 +41,8 @@ _ALARMING = {"stuck": "red", "late": "yellow", "unclaimable": "red", "invalid": 
 def status(invocation: Invocation, as_json: bool) -> None:
     """Count jobs by type: due, queued, running, stuck, late, unclaimable, invalid, paused, unplanned.
 
+    With CRONLESS_BROKER_URL also how many messages wait in each queue, and how many consumers it has.
+
     Stuck: claimed, and the claim's lease has run out. Late: due for longer than the misfire grace. Unclaimable: due,
     and no running code declares the type. Unplanned: waiting for a tick to plan them.
     """
@@ -48,13 +53,51 @@ def status(invocation: Invocation, as_json: bool) -> None:
     engine = invocation.engine()
     with transaction(engine) as connection:
         found = read_status(connection, current_time(connection))
+    queues, away = _queues(invocation, found.queue_types)
     if as_json:
-        print_json(_json(found))
+        shown = None if queues is None else {name: asdict(depth) for name, depth in queues.items()}
+        print_json({**_json(found), "queues": shown, "broker_error": away})
         return
     if found.types:
         show(_table(found))
         say("")
-    show(facts(_facts(found)))
+    if queues:
+        show(_queue_table(found.queue_types, queues))
+        say("")
+    show(facts({**_facts(found), "queues": None if away is None else cell(away, "red")}))
+
+
+def _queues(invocation: Invocation, names: Sequence[str]) -> tuple[dict[str, QueueDepth] | None, str | None]:
+    """Return how the queues stand; None where no broker is named or asked, with why it can't be asked."""
+    broker = invocation.broker("cronless-status")
+    if broker is None:
+        return None, None
+    from cronless_dagster.rabbitmq.errors import BrokerError
+    from cronless_dagster.rabbitmq.publisher import Publisher
+
+    try:
+        with Publisher(broker) as publisher:
+            return publisher.depths(names), None
+    except BrokerError as error:
+        return None, str(error)
+
+
+def _queue_table(names: Sequence[str], queues: dict[str, QueueDepth]) -> Table:
+    from cronless_dagster.rabbitmq import DEAD
+
+    made = table(["queue", ("waiting", "right"), ("consumers", "right")])
+    for name in names:
+        depth = queues.get(name)
+        if depth is None:
+            made.add_row(cell(name), cell("not there yet", "dim"), "")
+            continue
+        unserved = depth.messages and not depth.consumers
+        made.add_row(
+            cell(name), f"{depth.messages:,}", cell(f"{depth.consumers:,}", "red" if unserved else "")
+        )
+    if DEAD in queues and queues[DEAD].messages:
+        made.add_row(cell("dead letters", "red"), cell(f"{queues[DEAD].messages:,}", "red"), "")
+    return made
 
 
 def _json(found: Status) -> dict[str, Any]:

@@ -18,6 +18,8 @@ from cronless_dagster.cli.parameters import PREFIX, TEXT, read_now
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from cronless_dagster.engine.job_types import JobTypes
+    from cronless_dagster.engine.queueing import Queue
     from cronless_dagster.engine.report import TickReport
     from cronless_dagster.engine.running import ClaimReport
     from cronless_dagster.scheduling.shards import IdRange
@@ -44,6 +46,7 @@ def tick(
 ) -> int:
     """Claim what is due and run it here, one claim after the other, without Dagster.
 
+    Where CRONLESS_BROKER_URL names a broker, job types of the queue route are published for `cronless worker`.
     Ticks of other processes, Dagster's sensor included, may go on beside it: no job is taken twice.
     """
     from cronless_dagster.engine.local import tick_and_run
@@ -57,10 +60,13 @@ def tick(
     types = invocation.job_types(job_types)
     engine = invocation.engine()
     history_days = invocation.settings().history_days
+    queue = _queue(invocation, types)
     _log_as_lines()
 
     def once() -> int:
-        report, ran = tick_and_run(engine, types, now=at, ids=prefix or FULL, history_days=history_days)
+        report, ran = tick_and_run(
+            engine, types, now=at, ids=prefix or FULL, history_days=history_days, queue=queue
+        )
         if as_json:
             print_json({"tick": report.as_dict(), "claims": [_json(one) for one in ran]})
         else:
@@ -72,6 +78,19 @@ def tick(
     with _terminated_as_interrupt():
         _repeat(once, every or 60, as_json=as_json)
     return 0
+
+
+def _queue(invocation: Invocation, types: JobTypes) -> Queue | None:
+    if not any(one.route == "queue" for one in types):
+        return None
+    broker = invocation.broker("cronless-tick")
+    if broker is None:
+        return None
+    from functools import partial
+
+    from cronless_dagster.rabbitmq.publisher import Publisher
+
+    return partial(Publisher, broker)
 
 
 def _repeat(once: Callable[[], int], every: int, *, as_json: bool) -> None:

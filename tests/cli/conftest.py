@@ -16,7 +16,10 @@ from cronless_dagster.cli.app import cli
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from cronless_dagster.rabbitmq.address import Broker
+
 JOB_TYPES = "tests.cli.declared"
+QUEUED_TYPES = "tests.cli.queued"
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,15 @@ def run(run_anywhere: Callable[..., Ran], pg_url: str, monkeypatch: pytest.Monke
     monkeypatch.setenv("CRONLESS_DATABASE_URL", pg_url)
     monkeypatch.setenv("CRONLESS_JOB_TYPES", JOB_TYPES)
     return run_anywhere
+
+
+@pytest.fixture
+def queued(run: Callable[..., Ran], broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Broker:
+    """Let commands have a broker, and the job types `digest` (run route) and `mail` (queue route)."""
+    monkeypatch.setenv("CRONLESS_JOB_TYPES", QUEUED_TYPES)
+    monkeypatch.setenv("CRONLESS_BROKER_URL", broker.url)
+    monkeypatch.setenv("CRONLESS_BROKER_PREFIX", broker.prefix)
+    return broker
 
 
 @pytest.fixture

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pika
 from sqlalchemy import text
+
+from cronless_dagster.rabbitmq.topology import dead_letter_exchange, queue_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import pytest
     from sqlalchemy import Engine
 
+    from cronless_dagster.rabbitmq.address import Broker
     from tests.cli.conftest import Ran
 
 NUMBERS = ("due", "queued", "running", "stuck", "late", "unclaimable", "invalid", "paused", "unplanned")
@@ -54,6 +59,75 @@ def test_counts_for_people_and_machines(
     assert rows["digest"] == ["2", "0", "0", "0", "1", "0", "0", "1", "1"]
     assert rows["all"] == ["3", "0", "0", "0", "1", "1", "0", "1", "1"]
     assert "2026-03-02 11:00Z, 1 h ago" in out
+
+
+class TestQueues:
+    """How the queues stand, beside the table's own view."""
+
+    def test_depths_for_people_and_machines(
+        self, run: Callable[..., Ran], queued: Broker, add: Callable[..., str]
+    ) -> None:
+        """What waits in a queue is queued in the table too; dead letters are told where there are any."""
+        for name in ("one", "two"):
+            add("--next-run-at", "2026-01-01T00:00Z", job_type="mail", name=name)
+        run("tick")
+        out = run("status").stdout
+        assert all(len(line) <= 80 for line in out.splitlines())
+        lines = [line.split() for line in out.splitlines()]
+        assert ["queue", "waiting", "consumers"] in lines
+        assert ["mail", "2", "0"] in lines
+        assert ["mail", "0", "2", "0", "0", "0", "0", "0", "0", "0"] in lines
+        assert "dead letters" not in out
+        _bury(queued)
+        assert ["dead", "letters", "1"] in [line.split() for line in run("status").stdout.splitlines()]
+        told = run("status", "--json").json
+        assert told["queues"] == {
+            "mail": {"messages": 2, "consumers": 0},
+            "dead": {"messages": 1, "consumers": 0},
+        }
+        assert told["broker_error"] is None
+
+    def test_a_queue_that_is_not_there(self, run: Callable[..., Ran], queued: Broker) -> None:
+        """Somebody deleted it; the next tick makes it anew."""
+        run("tick")
+        connection = pika.BlockingConnection(queued.parameters())
+        connection.channel().queue_delete(queue_name(queued.prefix, "mail"))
+        connection.close()
+        assert "mail not there yet" in " ".join(run("status").stdout.split())
+        assert "mail" not in run("status", "--json").json["queues"]
+
+    def test_a_broker_that_is_away_hides_nothing_else(
+        self, run: Callable[..., Ran], queued: Broker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The table's view is there all the same, and the reason without a password."""
+        run("tick")
+        monkeypatch.setenv("CRONLESS_BROKER_URL", "amqp://app:honey@127.0.0.1:1/%2F")
+        ran = run("status")
+        assert ran.status == 0
+        assert "RabbitMQ at amqp://127.0.0.1:1/%2F can't be used at the moment" in " ".join(
+            ran.stdout.split()
+        )
+        assert "nothing is due" in ran.stdout
+        assert all(len(line) <= 80 for line in ran.stdout.splitlines())
+        told = run("status", "--json").json
+        assert told["queues"] is None
+        assert "can't be used" in told["broker_error"]
+        assert "honey" not in f"{ran}{told}"
+
+    def test_without_a_broker_no_queue_is_spoken_of(self, run: Callable[..., Ran]) -> None:
+        """Most have none."""
+        run("tick", "--job-types", "tests.cli.queued")
+        assert "queue " not in run("status").stdout
+        told = run("status", "--json").json
+        assert (told["queues"], told["broker_error"]) == (None, None)
+
+
+def _bury(broker: Broker) -> None:
+    connection = pika.BlockingConnection(broker.parameters())
+    channel = connection.channel()
+    channel.confirm_delivery()
+    channel.basic_publish(dead_letter_exchange(broker.prefix), "", b"no job", mandatory=True)
+    connection.close()
 
 
 class TestReplan:

@@ -12,12 +12,16 @@ from typing import TYPE_CHECKING
 import pytest
 from sqlalchemy import text
 
+from tests.cli.conftest import QUEUED_TYPES
+from tests.rabbitmq.support import drain
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from sqlalchemy import Engine
 
+    from cronless_dagster.rabbitmq.address import Broker
     from tests.cli.conftest import Ran
     from tests.processes import Spawner
 
@@ -74,6 +78,50 @@ def test_a_step_that_fails_is_a_failing_system(
     assert ran.returncode == 1
     assert "error: history: " in ran.stdout
     assert ran.stderr == ""
+
+
+class TestQueueRoute:
+    """What `cronless worker` is there for is published, where a broker is named."""
+
+    def test_jobs_are_published_for_the_workers(
+        self, run: Callable[..., Ran], queued: Broker, add: Callable[..., str]
+    ) -> None:
+        """The others run here, and the line says what was published."""
+        for_worker = add("--next-run-at", "2026-01-01T00:00Z", job_type="mail")
+        add("--next-run-at", "2026-01-01T00:00Z")
+        told = run("tick", "--json").json
+        assert told["tick"]["published"] == {"mail": 1}
+        assert [one["job_type"] for one in told["claims"]] == ["digest"]
+        assert {str(job): number for job, number in drain(queued, "mail").items()} == {for_worker: 1}
+        add("--next-run-at", "2026-01-01T00:00Z", job_type="mail", name="second")
+        assert "published 1 message; mail queue: 0 waiting, 0 consumers" in run("tick").stdout
+
+    def test_without_a_broker_they_run_here(self, run: Callable[..., Ran], add: Callable[..., str]) -> None:
+        """A laptop needs none."""
+        add("--next-run-at", "2026-01-01T00:00Z", "--undeclared", job_type="mail")
+        [claim] = run("tick", "--job-types", QUEUED_TYPES, "--json").json["claims"]
+        assert (claim["job_type"], claim["recorded"]) == ("mail", {"success": 1})
+
+    def test_a_broker_that_is_away_is_a_failing_system(
+        self,
+        run: Callable[..., Ran],
+        queued: Broker,
+        add: Callable[..., str],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """It is said in one line without its password; the others' jobs have run, and this one waits."""
+        monkeypatch.setenv("CRONLESS_BROKER_URL", "amqp://app:honey@127.0.0.1:1/%2F")
+        waiting = add("--next-run-at", "2026-01-01T00:00Z", job_type="mail")
+        add("--next-run-at", "2026-01-01T00:00Z")
+        # In a process of its own, since what is logged goes elsewhere in this one.
+        command = [sys.executable, "-m", "cronless_dagster.cli", "tick"]
+        ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+        assert ran.returncode == 1
+        assert "error: broker: RabbitMQ at amqp://127.0.0.1:1/%2F can't be used at the moment" in ran.stdout
+        assert "  digest: 1 done" in ran.stdout
+        assert ran.stderr == ""
+        assert "honey" not in ran.stdout
+        assert run("show", waiting, "--json").json["job"]["status"] == "PENDING"
 
 
 @pytest.mark.parametrize(

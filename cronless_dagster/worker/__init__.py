@@ -1,0 +1,1 @@
+"""A worker of the queue route: messages in, jobs through the start fence, handlers called, results back."""
