@@ -6,27 +6,45 @@ import os
 import signal
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from cronless_dagster.demo import JOB_TYPES_MODULE
+from cronless_dagster.demo.screen import near, say, show_totals
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from datetime import datetime
 
+    from sqlalchemy import Engine
+
     from cronless_dagster.demo.stack import DagsterStack
-    from cronless_dagster.demo.watch import Watcher
+    from cronless_dagster.rabbitmq.address import Broker
+
+    News = Callable[[], Iterator[str]]
 
 ROOT = Path(__file__).parents[2]
 _LOOK_SECONDS = 2.0
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# What the environment says of other databases and brokers is not for the demo's processes.
+_NOT_OURS = (
+    "CRONLESS_DATABASE_URL_FILE",
+    "CRONLESS_BROKER_URL",
+    "CRONLESS_BROKER_URL_FILE",
+    "CRONLESS_BROKER_CA_FILE",
+    "CRONLESS_BROKER_CERT_FILE",
+    "CRONLESS_BROKER_KEY_FILE",
+    "CRONLESS_BROKER_PREFIX",
+)
 
 
 @click.command(short_help="Show it all on this machine: real schedules, runs in the Dagster UI.")
+@click.option(
+    "--broker", "with_broker", is_flag=True, help="Two of the job types go through RabbitMQ to three workers."
+)
 @click.option("--exit-after-runs", type=click.IntRange(min=1), help="End once so many runs have succeeded.")
 @click.option(
     "--port", type=click.IntRange(0, 65_535), default=3000, show_default=True, help="Of the UI; 0: any free."
@@ -44,88 +62,145 @@ _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     show_default=True,
     help="With --exit-after-runs: fail after so many seconds.",
 )
-def demo(exit_after_runs: int | None, port: int, schedules: Path, give_up_after: int) -> None:
+def demo(
+    *, with_broker: bool, exit_after_runs: int | None, port: int, schedules: Path, give_up_after: int
+) -> None:
     """Load real schedules, start Dagster with the tick sensor, and show jobs being claimed and run.
 
     The data stay under CRONLESS_HOME (.cronless); a second demo goes on with them. Ctrl-C ends everything.
     """
-    from cronless_dagster.demo.load import load_schedules
-    from cronless_dagster.demo.stack import DagsterStack
-    from cronless_dagster.demo.tables import make_tables
     from cronless_dagster.demo.watch import Watcher
-    from cronless_dagster.engine.job_types import load_job_types
-    from cronless_dagster.engine.tick import tick
     from cronless_dagster.settings import Settings
-    from cronless_dagster.store.clock import current_time
-    from cronless_dagster.store.database import create_store_engine, transaction
     from cronless_dagster.store.embedded import EmbeddedPostgres
-    from cronless_dagster.store.migrate import upgrade
 
     home = Settings.from_env(os.environ).home.resolve()
-    with _terminated_as_interrupt(), EmbeddedPostgres(home / "postgres") as postgres:
-        url = postgres.url("cronless")
-        _say(f"PostgreSQL is up: {url}")
-        upgrade(url)
-        engine = create_store_engine(url)
-        make_tables(engine)
-        added, there = load_schedules(engine, schedules)
-        _say(
-            f"{added:,} real schedules loaded for made-up tenants"
-            if added
-            else f"going on with {there:,} jobs"
-        )
-        planned = tick(engine, load_job_types(JOB_TYPES_MODULE)).planned
-        if planned:
-            _say(f"{planned:,} jobs planned")
-        _say("starting Dagster (about half a minute)")
-        environment = {
+    with _terminated_as_interrupt(), ExitStack() as servers:
+        # First, because it has to be installed: where it isn't, that is said at once.
+        broker = _start_broker(servers, home) if with_broker else None
+        url = servers.enter_context(EmbeddedPostgres(home / "postgres")).url("cronless")
+        say(f"PostgreSQL is up: {url}")
+        engine = _prepared(url, schedules)
+        environment = dict.fromkeys(_NOT_OURS, "") | {
             "CRONLESS_DATABASE_URL": url,
             "CRONLESS_JOB_TYPES": JOB_TYPES_MODULE,
             "DAGSTER_POSTGRES_URL": url,
         }
-        with transaction(engine) as connection:
-            since = current_time(connection)
-        config = ROOT / "dagster.yaml"
-        with DagsterStack(home / "dagster", environment, instance_config=config, port=port) as stack:
-            _say(f"Dagster's UI: {stack.address}/runs   (Ctrl-C ends the demo)")
-            _say("the sensor asks each minute what is due; a run starts some seconds after its tick")
+        if broker is not None:
+            environment["CRONLESS_BROKER_URL"] = broker.url
+        since = _now(engine)
+        with ExitStack() as processes:
+            news = [] if broker is None else _start_workers(processes, home, environment, broker)
+            stack = _start_dagster(processes, home, environment, port)
             watcher = Watcher(engine, since, f"{stack.address}/runs/")
             try:
-                enough = _watch(stack, watcher, since, environment, exit_after_runs, give_up_after)
+                enough = _watch(
+                    [watcher.news, *news, stack.news],
+                    _SuccessfulRuns(stack, environment, since),
+                    exit_after_runs,
+                    give_up_after,
+                )
             except KeyboardInterrupt:
-                _say("ending")
+                say("ending")
                 enough = exit_after_runs is None
-        _show_totals(watcher)
+        show_totals(watcher.totals())
         engine.dispose()
+    say(f"the data stay in {near(home)}, the logs in {near(home / 'logs')}; `cronless status` shows the jobs")
     if not enough:
         sys.exit(1)
 
 
+def _start_broker(servers: ExitStack, home: Path) -> Broker:
+    from cronless_dagster.rabbitmq.address import Broker
+    from cronless_dagster.rabbitmq.private import PrivateBroker
+
+    server = servers.enter_context(PrivateBroker(home / "rabbitmq"))
+    broker = Broker(server.url, connection_name="cronless-demo")
+    say(f"RabbitMQ is up: {broker.shown}")
+    return broker
+
+
+def _prepared(url: str, schedules: Path) -> Engine:
+    """Return an engine on the database, migrated, with the schedules loaded and planned."""
+    from cronless_dagster.demo.load import load_schedules
+    from cronless_dagster.demo.tables import make_tables
+    from cronless_dagster.engine.job_types import load_job_types
+    from cronless_dagster.engine.tick import tick
+    from cronless_dagster.store.database import create_store_engine
+    from cronless_dagster.store.migrate import upgrade
+
+    upgrade(url)
+    engine = create_store_engine(url)
+    make_tables(engine)
+    added, there = load_schedules(engine, schedules)
+    say(f"{added:,} real schedules loaded for made-up tenants" if added else f"going on with {there:,} jobs")
+    planned = tick(engine, load_job_types(JOB_TYPES_MODULE)).planned
+    if planned:
+        say(f"{planned:,} jobs planned")
+    return engine
+
+
+def _now(engine: Engine) -> datetime:
+    from cronless_dagster.store.clock import current_time
+    from cronless_dagster.store.database import transaction
+
+    with transaction(engine) as connection:
+        return current_time(connection)
+
+
+def _start_workers(
+    processes: ExitStack, home: Path, environment: Mapping[str, str], broker: Broker
+) -> Sequence[News]:
+    from cronless_dagster.demo.queues import WORKERS, QueueWatcher, start_workers
+    from cronless_dagster.engine.job_types import load_job_types
+
+    workers = processes.enter_context(start_workers(home / "logs", environment))
+    queued = [one.name for one in load_job_types(JOB_TYPES_MODULE) if one.route == "queue"]
+    say(f"{WORKERS} workers for {' and '.join(queued)}; their logs: {near(workers.logs)}/worker-*.log")
+    say(f"in another terminal: CRONLESS_BROKER_URL={broker.shown} cronless status")
+    return [QueueWatcher(broker, queued).news, workers.news]
+
+
+def _start_dagster(
+    processes: ExitStack, home: Path, environment: Mapping[str, str], port: int
+) -> DagsterStack:
+    from cronless_dagster.demo.stack import DagsterStack
+
+    say("starting Dagster (about half a minute)")
+    stack = processes.enter_context(
+        DagsterStack(
+            home / "dagster",
+            environment,
+            logs=home / "logs",
+            instance_config=ROOT / "dagster.yaml",
+            port=port,
+        )
+    )
+    say(f"Dagster's UI: {stack.address}/runs   (Ctrl-C ends the demo)")
+    say("the sensor asks each minute what is due; a run starts some seconds after its tick")
+    return stack
+
+
 def _watch(
-    stack: DagsterStack,
-    watcher: Watcher,
-    since: datetime,
-    environment: dict[str, str],
-    exit_after_runs: int | None,
-    give_up_after: int,
+    news: Sequence[News], succeeded: _SuccessfulRuns, exit_after_runs: int | None, give_up_after: int
 ) -> bool:
     """Print the news until enough runs have succeeded; False where they did not within the time."""
-    succeeded = _SuccessfulRuns(stack.home, environment, since)
+
+    def print_news() -> None:
+        for one in news:
+            for line in one():
+                click.echo(line)
+
     deadline = time.monotonic() + give_up_after
     while True:
-        for line in watcher.news():
-            click.echo(line)
-        stack.check()
+        print_news()
         if exit_after_runs is not None:
             if succeeded.count() >= exit_after_runs:
-                for line in watcher.news():
-                    click.echo(line)
-                _say(f"{exit_after_runs} runs have succeeded")
+                print_news()
+                say(f"{exit_after_runs} {'run has' if exit_after_runs == 1 else 'runs have'} succeeded")
                 return True
             if time.monotonic() > deadline:
-                _say(
-                    f"only {succeeded.count()} of {exit_after_runs} runs within {give_up_after} s; see {stack.logs}"
-                )
+                found = f"only {succeeded.count()} of {exit_after_runs} runs within {give_up_after} s"
+                say(f"{found}; see {near(succeeded.stack.logs)}")
                 return False
         time.sleep(_LOOK_SECONDS)
 
@@ -133,11 +208,12 @@ def _watch(
 class _SuccessfulRuns:
     """Counts Dagster's successful runs since an instant."""
 
-    def __init__(self, home: Path, environment: dict[str, str], since: datetime) -> None:
+    def __init__(self, stack: DagsterStack, environment: Mapping[str, str], since: datetime) -> None:
         from dagster import DagsterInstance
 
         os.environ.update(environment)
-        self._instance = DagsterInstance.from_config(str(home))
+        self.stack = stack
+        self._instance = DagsterInstance.from_config(str(stack.home))
         self._since = since
 
     def count(self) -> int:
@@ -145,25 +221,6 @@ class _SuccessfulRuns:
 
         wanted = RunsFilter(statuses=[DagsterRunStatus.SUCCESS], created_after=self._since)
         return self._instance.get_runs_count(wanted)
-
-
-def _show_totals(watcher: Watcher) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title="this demo", title_justify="left")
-    table.add_column("job type")
-    for name in ("claimed", "done", "failed", "late"):
-        table.add_column(name, justify="right")
-    totals = watcher.totals()
-    for one in totals:
-        table.add_row(one.job_type, *(f"{n:,}" for n in (one.claimed, one.done, one.failed, one.late)))
-    table.add_section()
-    table.add_row(
-        "all",
-        *(f"{sum(getattr(one, name) for one in totals):,}" for name in ("claimed", "done", "failed", "late")),
-    )
-    Console().print(table)
 
 
 @contextmanager
@@ -188,7 +245,3 @@ def _terminated_as_interrupt() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _say(words: str) -> None:
-    click.echo(f"* {words}")

@@ -1,5 +1,6 @@
 """The demo's three job types. Their handlers write rows that people can query; nothing leaves the machine.
 
+Two of them take the queue route where there is a broker, and else the run route as the third does.
 Every write is keyed by the job's idempotency key, so that a second try of the same occurrence adds nothing.
 """
 
@@ -50,7 +51,10 @@ _RENEW = text(
 
 
 @job_types.job(
-    "research_refresh", batch_size=500, retry=RetryPolicy(max_attempts=3, delay=timedelta(minutes=1))
+    "research_refresh",
+    route="queue",
+    batch_size=500,
+    retry=RetryPolicy(max_attempts=3, delay=timedelta(minutes=1)),
 )
 def research_refresh(job: ClaimedJob, context: HandlerContext) -> None:
     """Write what the schedule says of the tenant: how many jobs it has and which comes next."""
@@ -93,7 +97,10 @@ def email_digest(jobs: pd.DataFrame, context: HandlerContext) -> dict[UUID, None
 
 
 @job_types.job(
-    "webhook_renewal", batch_size=500, retry=RetryPolicy(max_attempts=4, delay=timedelta(seconds=30))
+    "webhook_renewal",
+    route="queue",
+    batch_size=500,
+    retry=RetryPolicy(max_attempts=4, delay=timedelta(seconds=30)),
 )
 def webhook_renewal(job: ClaimedJob, context: HandlerContext) -> None:
     """Renew a made-up lease. Jobs marked `fails_first` fail their first try, so that a failure can be seen."""

@@ -1,28 +1,19 @@
-"""Dagster's three processes for the demo: code server, daemon, web server; started, watched and ended as one."""
+"""Dagster's three processes for the demo: code server, daemon, web server."""
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
 import socket
-import subprocess
-import sys
-import time
 import urllib.error
 import urllib.request
-from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from cronless_dagster.demo import guarded
 from cronless_dagster.demo.load import DemoError
+from cronless_dagster.demo.processes import Processes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
     from types import TracebackType
-
-START_SECONDS = 120.0
-_TERM_SECONDS = 15.0
 
 _WORKSPACE = """\
 load_from:
@@ -34,29 +25,27 @@ load_from:
 
 
 class DagsterStack:
-    """Dagster on loopback, each process in a session of its own, so that Ctrl-C reaches only the demo itself.
-
-    Use as a context manager: leaving it ends all processes, the runs included. Should the demo be killed, each
-    process's guard ends it.
-    """
+    """Dagster on loopback. Use as a context manager: leaving it ends all processes, the runs included."""
 
     def __init__(
-        self, home: Path, environment: Mapping[str, str], *, instance_config: Path, port: int
+        self, home: Path, environment: Mapping[str, str], *, logs: Path, instance_config: Path, port: int
     ) -> None:
         """Prepare.
 
         Args:
-            home: Becomes DAGSTER_HOME; logs of the processes lie beside.
+            home: Becomes DAGSTER_HOME.
             environment: Added to ours.
+            logs: Directory for the processes' logs; not DAGSTER_HOME's own `logs`, since Dagster takes away what it
+                finds there and uploads it, whatever it is.
             instance_config: The `dagster.yaml` to use.
             port: Of the web server; 0 for any free one.
         """
         self.home = home
-        self.logs = home / "logs"
+        self.logs = logs
         self._config = instance_config
-        self._environment = {**os.environ, **environment, "DAGSTER_HOME": str(home), "PYTHONUNBUFFERED": "1"}
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._alive, self._held = os.pipe()
+        # In dagster.yaml telemetry is off, but only this keeps the web server from uploading.
+        more = {"DAGSTER_HOME": str(home), "DAGSTER_DISABLE_TELEMETRY": "1"}
+        self._processes = Processes(logs, {**environment, **more})
         self.port = port or free_port()
         self._code_port = free_port()
 
@@ -74,7 +63,6 @@ class DagsterStack:
         if not _is_free(self.port):
             raise DemoError(f"port {self.port} is taken: name another one with --port")
         self.home.mkdir(parents=True, exist_ok=True)
-        self.logs.mkdir(exist_ok=True)
         try:
             (self.home / "dagster.yaml").write_text(
                 self._config.read_text(encoding="utf-8"), encoding="utf-8"
@@ -84,20 +72,7 @@ class DagsterStack:
         workspace = self.home / "workspace.yaml"
         workspace.write_text(_WORKSPACE.format(port=self._code_port), encoding="utf-8")
         try:
-            self._start_code_server()
-            self._wait(f"127.0.0.1:{self._code_port}", lambda: not _is_free(self._code_port))
-            self._start("dagster-daemon", "dagster-daemon", "run", "-w", str(workspace))
-            self._start(
-                "dagster-webserver",
-                "dagster-webserver",
-                "-h",
-                "127.0.0.1",
-                "-p",
-                str(self.port),
-                "-w",
-                str(workspace),
-            )
-            self._wait(self.address, self._answers)
+            self._start(workspace)
         except BaseException:
             self.stop()
             raise
@@ -109,64 +84,33 @@ class DagsterStack:
         """End everything."""
         self.stop()
 
-    def check(self) -> None:
-        """Restart a code server that ended, as a supervisor would. Raises DemoError where another one ended."""
-        for name, process in self._processes.items():
-            if process.poll() is None:
-                continue
-            if name == "code-server":
-                self._start_code_server()
-                return
-            raise DemoError(f"{name} ended with status {process.returncode}: {self._last_words(name)}")
+    def news(self) -> Iterator[str]:
+        """Start the code server again where it ended, as a supervisor would; yield a line that says so.
+
+        Raises:
+            DemoError: Another process ended.
+        """
+        return self._processes.news()
 
     def stop(self) -> None:
-        """End all processes: the daemon first, so that it launches nothing more."""
-        names = ("dagster-daemon", "dagster-webserver", "code-server")
-        groups = [self._processes[name].pid for name in names if name in self._processes]
-        for group in groups:
-            _signal_group(group, signal.SIGTERM)
-        deadline = time.monotonic() + _TERM_SECONDS
-        for process in self._processes.values():
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=max(deadline - time.monotonic(), 0.1))
-        for group in groups:
-            # Whoever is left of a group, such as a run in the middle of a job.
-            _signal_group(group, signal.SIGKILL)
-        for process in self._processes.values():
-            process.wait(timeout=10)
-        self._processes.clear()
+        """End all processes: the daemon before the code server, so that it launches nothing more."""
+        self._processes.stop()
 
-    def _start_code_server(self) -> None:
-        self._start(
+    def _start(self, workspace: Path) -> None:
+        processes = self._processes
+        processes.start(
             "code-server",
             "dagster", "api", "grpc", "--host", "127.0.0.1", "--port", str(self._code_port),
             "--module-name", "cronless_dagster.definitions", "--location-name", "cronless_dagster",
+            restart=True,
         )  # fmt: skip
-
-    def _start(self, name: str, program: str, *arguments: str) -> None:
-        command = [str(Path(sys.executable).parent / program), *arguments]
-        with (self.logs / f"{name}.log").open("ab") as log:
-            self._processes[name] = subprocess.Popen(  # noqa: S603 - our own commands
-                [sys.executable, "-P", guarded.__file__, str(self._alive), *command],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=self._environment,
-                start_new_session=True,
-                pass_fds=[self._alive],
-            )
-
-    def _wait(self, what: str, ready: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + START_SECONDS
-        while not ready():
-            for name, process in self._processes.items():
-                if process.poll() is not None:
-                    raise DemoError(
-                        f"{name} ended with status {process.returncode}: {self._last_words(name)}"
-                    )
-            if time.monotonic() > deadline:
-                raise DemoError(f"{what} did not answer within {START_SECONDS:g} s: look into {self.logs}")
-            time.sleep(0.2)
+        processes.wait_for(f"127.0.0.1:{self._code_port}", lambda: not _is_free(self._code_port))
+        processes.start("dagster-daemon", "dagster-daemon", "run", "-w", str(workspace))
+        processes.start(
+            "dagster-webserver",
+            "dagster-webserver", "-h", "127.0.0.1", "-p", str(self.port), "-w", str(workspace),
+        )  # fmt: skip
+        processes.wait_for(self.address, self._answers)
 
     def _answers(self) -> bool:
         try:
@@ -174,13 +118,6 @@ class DagsterStack:
                 return bool(answer.status == 200)
         except (urllib.error.URLError, OSError):
             return False
-
-    def _last_words(self, name: str) -> str:
-        path = self.logs / f"{name}.log"
-        lines = [
-            line for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()
-        ]
-        return f"{lines[-1].strip() if lines else 'it said nothing'} (more in {path})"
 
 
 def free_port() -> int:
@@ -194,10 +131,3 @@ def _is_free(port: int) -> bool:
     with socket.socket() as probe:
         probe.settimeout(1)
         return probe.connect_ex(("127.0.0.1", port)) != 0
-
-
-def _signal_group(group: int, number: int) -> None:
-    try:
-        os.killpg(group, number)
-    except (ProcessLookupError, PermissionError):
-        return

@@ -18,8 +18,9 @@ LATE_AFTER = timedelta(minutes=2)
 """A start this long after its due instant counts as late: two ticks."""
 
 _CLAIMS = text(
-    "SELECT id, job_type, job_count, done_count, failed_count, state, run_id, oldest_due_at, created_at, closed_at,"
-    " close_reason FROM cronless.job_claim WHERE created_at >= :since OR closed_at >= :since ORDER BY created_at"
+    "SELECT id, job_type, route, job_count, done_count, failed_count, state, run_id, oldest_due_at, created_at,"
+    " closed_at, close_reason FROM cronless.job_claim WHERE created_at >= :since OR closed_at >= :since"
+    " ORDER BY created_at"
 )
 _TOTALS = text(
     "SELECT job_type, count(*) FILTER (WHERE outcome = 'success') AS done,"
@@ -31,9 +32,10 @@ _TOTALS = text(
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Counts of one job type since the demo started."""
+    """Counts of one job type since the demo started, and the route that its claims took last."""
 
     job_type: str
+    route: str
     claimed: int = 0
     done: int = 0
     failed: int = 0
@@ -49,9 +51,10 @@ class Watcher:
         self._states: dict[UUID, str] = {}
 
     def news(self) -> Iterator[str]:
-        """Yield a line for each claim that was made, started or closed since the last call."""
+        """Yield a line for each claim that was made or closed since the last call, in the order of their instants."""
         with transaction(self._engine) as connection:
             claims = connection.execute(_CLAIMS, {"since": self._since}).all()
+        events: list[tuple[datetime, str]] = []
         for claim in claims:
             before = self._states.get(claim.id)
             self._states[claim.id] = claim.state
@@ -60,12 +63,16 @@ class Watcher:
             what = f"{claim.job_count:>5,} {claim.job_type}"
             if before is None and claim.created_at >= self._since:
                 oldest = "" if claim.oldest_due_at is None else f", due since {claim.oldest_due_at:%H:%M:%S}"
-                yield f"{claim.created_at:%H:%M:%S}  claimed {what}{oldest}"
+                taken = "queued " if claim.route == "queue" else "claimed"
+                events.append((claim.created_at, f"{taken} {what}{oldest}"))
             if claim.state == "CLOSED":
                 result = f"{claim.done_count:,} done, {claim.failed_count:,} failed"
                 if claim.close_reason != "done":
                     result += f" ({claim.close_reason})"
-                yield f"{claim.closed_at:%H:%M:%S}  ran     {what}: {result}  {self._run_address}{claim.run_id}"
+                where = "by the workers" if claim.route == "queue" else f"{self._run_address}{claim.run_id}"
+                events.append((claim.closed_at, f"ran     {what}: {result}  {where}"))
+        for at, words in sorted(events):
+            yield f"{at:%H:%M:%S}  {words}"
 
     def totals(self) -> list[Totals]:
         """Return the counts by job type."""
@@ -76,12 +83,14 @@ class Watcher:
                 for row in connection.execute(_TOTALS, {"since": self._since, "late": LATE_AFTER})
             }
         claimed: dict[str, int] = {}
+        routes = {claim.job_type: claim.route for claim in claims}
         for claim in claims:
             if claim.created_at >= self._since:
                 claimed[claim.job_type] = claimed.get(claim.job_type, 0) + claim.job_count
         return [
             Totals(
                 name,
+                routes.get(name, "run"),
                 claimed.get(name, 0),
                 ended[name].done if name in ended else 0,
                 ended[name].failed if name in ended else 0,

@@ -10,14 +10,22 @@ from pathlib import Path
 
 import pytest
 
+from cronless_dagster.rabbitmq import private
+from cronless_dagster.rabbitmq.errors import BrokerMissing
+
 pytestmark = [pytest.mark.dagster, pytest.mark.slow, pytest.mark.xdist_group("dagster")]
 CRONLESS = str(Path(sys.executable).parent / "cronless")
 WAIT_SECONDS = 240
 
 
 def start(spawn, home: Path, output: Path, *arguments: str):
-    """Start a demo of its own on any free port."""
-    environment = {"CRONLESS_HOME": str(home), "CRONLESS_DATABASE_URL": "", "CRONLESS_JOB_TYPES": ""}
+    """Start a demo of its own on any free port, which heeds no broker but its own."""
+    environment = {
+        "CRONLESS_HOME": str(home),
+        "CRONLESS_DATABASE_URL": "",
+        "CRONLESS_JOB_TYPES": "",
+        "CRONLESS_BROKER_URL": "amqp://127.0.0.1:1/%2F",
+    }
     return spawn(CRONLESS, "demo", "--port", "0", *arguments, env=environment, output=output)
 
 
@@ -36,6 +44,25 @@ def wait_until_alone(spawn) -> None:
     while alive := spawn.alive():
         assert time.monotonic() < deadline, [process.cmdline() for process in alive]
         time.sleep(0.5)
+
+
+@pytest.fixture
+def rabbitmq_is_installed() -> None:
+    """Skip where a demo can't have a broker; in continuous integration that is a failure."""
+    try:
+        private.programs()
+    except BrokerMissing as missing:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(str(missing))
+
+
+def kill_worker(spawn) -> None:
+    """Kill one of the demo's workers, and leave its guard alone."""
+    for process in spawn.alive():
+        command = process.cmdline()
+        if "worker" in command and not any("guarded" in part for part in command):
+            process.kill()
+            return
+    pytest.fail("there is no worker")
 
 
 @pytest.mark.crash
@@ -57,6 +84,9 @@ def test_a_demo_runs_jobs_ends_by_itself_and_goes_on_with_its_data(spawn, tmp_pa
     assert "claimed" in first.read_text()
     assert "1 done, 0 failed" in first.read_text()
     assert "this demo" in first.read_text()
+    # Dagster takes what lies in DAGSTER_HOME/logs for its own, and uploads it.
+    logs = {path.stem for path in (home / "logs").iterdir()}
+    assert logs == {"code-server", "dagster-daemon", "dagster-webserver"}
     wait_until_alone(spawn)
 
     second = tmp_path / "second.log"
@@ -71,6 +101,43 @@ def test_a_demo_runs_jobs_ends_by_itself_and_goes_on_with_its_data(spawn, tmp_pa
     third = tmp_path / "third.log"
     process = start(spawn, home, third)
     wait_for("Dagster's UI", third, process)
+    process.kill()
+    process.wait(timeout=10)
+    wait_until_alone(spawn)
+
+
+@pytest.mark.crash
+@pytest.mark.rabbitmq
+def test_a_demo_with_a_broker_runs_jobs_by_its_workers(
+    spawn, tmp_path, server_directory, rabbitmq_is_installed
+):
+    """One type's jobs go through the queue and the other's through a run; a killed worker is started again.
+
+    A second one is killed itself. Each time no process is left behind, the broker's included.
+    """
+    schedules = tmp_path / "schedules.csv"
+    schedules.write_text(
+        "tenant,job_type,name,expr,timezone,system,source_repo,source_path\n"
+        "made-up,email_digest,each-minute,* * * * *,,x,x,x\n"
+        "made-up,research_refresh,each-minute,* * * * *,,x,x,x\n"
+    )
+    home = server_directory
+    first = tmp_path / "first.log"
+    process = start(spawn, home, first, "--broker", "--exit-after-runs", "1", "--schedules", str(schedules))
+    wait_for("; workers: 3", first, process)
+    kill_worker(spawn)
+    assert process.wait(timeout=WAIT_SECONDS) == 0, first.read_text()
+    said = first.read_text()
+    assert "had ended and was started again" in said
+    assert "claimed     1 email_digest" in said
+    assert "queued      1 research_refresh" in said
+    assert "1 research_refresh: 1 done, 0 failed  by the workers" in said
+    assert "guest" not in said
+    wait_until_alone(spawn)
+
+    second = tmp_path / "second.log"
+    process = start(spawn, home, second, "--broker")
+    wait_for("starting Dagster", second, process)
     process.kill()
     process.wait(timeout=10)
     wait_until_alone(spawn)
