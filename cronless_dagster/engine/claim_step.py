@@ -17,7 +17,7 @@ from cronless_dagster.store.errors import DatabaseNotMigrated, DatabaseUnavailab
 from cronless_dagster.store.fairness import Waiting, waiting_types
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
     from datetime import datetime
 
     from sqlalchemy import Engine
@@ -65,27 +65,39 @@ class ClaimStep:
         longest_first = sorted(waiting, key=lambda name: waiting[name].since or now)
         for name in longest_first:
             if self._routes[name] != "queue":
-                room -= sum(1 for _ in self._guarded(name, waiting[name], room))
-        in_turn = deque(
-            (name, self._guarded(name, waiting[name], None))
-            for name in longest_first
-            if self._routes[name] == "queue"
-        )
+                made = self._guarded(name, waiting[name], room)
+                room -= sum(result.claim_id is not None for result in made)
+        if self._queues is not None:
+            queued = [name for name in longest_first if self._routes[name] == "queue"]
+            doubtful = self._queues.doubtful
+            self._in_turn(self._queues, [name for name in queued if name not in doubtful], waiting)
+            for name in doubtful:
+                self._queues.publish_waiting(tick.may_claim, name)
+                self._in_turn(self._queues, [name] if name in queued else [], waiting)
+
+    def _in_turn(self, queues: QueueRoute, names: Sequence[str], waiting: Mapping[str, Waiting]) -> None:
+        """Claim and publish, one claim of each type after the other."""
+        in_turn = deque((name, self._guarded(name, waiting[name], None)) for name in names)
         held_up = []
-        while in_turn and self._queues is not None and self._queues.usable:
+        while in_turn and queues.usable:
             name, claims = in_turn.popleft()
-            if not self._queues.takes(name):
+            if not queues.takes(name):
                 held_up.append(name)
                 continue
             made = next(claims, None)
-            if made is not None and made.claim_id is not None:
-                self._queues.publish(made.claim_id, name)
-                in_turn.append((name, claims))
+            if made is None:
+                continue
+            if made.claim_id is not None:
+                queues.publish(made.claim_id, name)
+            in_turn.append((name, claims))
         for name in [*held_up, *(name for name, _ in in_turn)]:
             self._report.left.setdefault(name, "may have more due: the queue takes no more at this tick")
 
     def _guarded(self, name: str, waiting: Waiting, room: int | None) -> Iterator[ClaimResult]:
-        """Yield the claims of a type; what fails is its own affair, unless the database is gone."""
+        """Yield the claims of a type, those that came to nothing too.
+
+        What fails is the type's own affair, unless the database is gone.
+        """
         try:
             yield from self._claims(name, waiting, room)
         except (DatabaseUnavailable, DatabaseNotMigrated):
@@ -131,7 +143,8 @@ class ClaimStep:
                 waiting = replace(waiting, due_since=None)
                 continue
             if result.claim_id is None:
-                # All were past their grace and wait for their next occurrence: that costs no run.
+                # All were past their grace and wait for their next occurrence: that costs a turn, and no run.
+                yield result
                 continue
             made += 1
             requests = requests and not result.manual

@@ -111,6 +111,8 @@ def _clock(context: HandlerContext) -> Callable[[], datetime]:
 
 def _try(call: Callable[[ClaimedJob], Any], job: ClaimedJob, clock: Callable[[], datetime]) -> Tried:
     started_at = clock()
+    if job.payload_error is not None:
+        return _unreadable(job, started_at)
     try:
         answer = call(job)
         if inspect.iscoroutine(answer):
@@ -118,6 +120,10 @@ def _try(call: Callable[[ClaimedJob], Any], job: ClaimedJob, clock: Callable[[],
         return Tried(job, _as_outcome(answer), started_at)
     except BaseException as error:  # noqa: BLE001 - a failing job never fails its neighbours
         return Tried(job, failure(error), started_at)
+
+
+def _unreadable(job: ClaimedJob, started_at: datetime) -> Tried:
+    return Tried(job, _wrong(str(job.payload_error)), started_at)
 
 
 def failure(error: BaseException) -> Outcome:
@@ -215,6 +221,14 @@ def jobs_frame(jobs: Sequence[ClaimedJob]) -> pd.DataFrame:
 
 
 def _run_batch(
+    job_type: JobType, jobs: Sequence[ClaimedJob], context: HandlerContext, started_at: datetime
+) -> list[Tried]:
+    unreadable = [_unreadable(job, started_at) for job in jobs if job.payload_error is not None]
+    jobs = [job for job in jobs if job.payload_error is None]
+    return [*unreadable, *_tried_together(job_type, jobs, context, started_at)] if jobs else unreadable
+
+
+def _tried_together(
     job_type: JobType, jobs: Sequence[ClaimedJob], context: HandlerContext, started_at: datetime
 ) -> list[Tried]:
     try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
 
+from cronless_dagster.engine.reconciling import group_size
 from cronless_dagster.engine.rescue import MAX_CRASHES
 from cronless_dagster.store import claims as store
 from cronless_dagster.store import outbox
@@ -34,6 +35,7 @@ def decide_queued(
 
     Queues are first in, first out: they count as lost once jobs dispatched a lease later have started, or once
     the queue has been empty for a lease, in which time no worker holds a message unstarted. A backlog is neither.
+    They are published once more, and then go back; what is to run alone is published until somebody has started it.
 
     Args:
         claim: Of the queue route.
@@ -55,12 +57,8 @@ def decide_queued(
     drained = empty_since is not None and max(empty_since, held.submitted_at) + lease < now
     if not held.overtaken and not drained:
         return "keep"
-    return "again" if claim.dispatches == 0 else "release"
-
-
-def is_alone(claim: Claim) -> bool:
-    """Tell whether a claim's job runs alone: its worker died while it ran, and may have died of it."""
-    return claim.parent_id is not None and claim.job_count == 1
+    # One that runs alone may be passed over for as long as every worker is busy, and must not come back in company.
+    return "again" if claim.dispatches == 0 or claim.alone else "release"
 
 
 def carry_out_queued(engine: Engine, claim: Claim, action: QueueAction, now: datetime | None) -> str | None:
@@ -85,8 +83,12 @@ def carry_out_queued(engine: Engine, claim: Claim, action: QueueAction, now: dat
     return with_partition(engine, now, write)
 
 
-def rescue_lapsed(engine: Engine, claim: Claim, now: datetime | None) -> str | None:
-    """Take started jobs from workers whose lease on them ran out; returns what happened for the report."""
+def rescue_lapsed(engine: Engine, claim: Claim, lapsed: int, now: datetime | None) -> str | None:
+    """Take started jobs from workers whose lease on them ran out; returns what happened for the report.
+
+    As a dead run's: in groups of a tenth, then singly and alone, so that a job that kills its worker takes fewer and
+    fewer along, and what ran beside it is soon done.
+    """
 
     def write() -> str | None:
         with transaction(engine) as connection:
@@ -94,9 +96,9 @@ def rescue_lapsed(engine: Engine, claim: Claim, now: datetime | None) -> str | N
             locked = store.lock_claim(connection, claim.id)
             if locked is None:
                 return None
-            if is_alone(locked):
+            if locked.alone:
                 return _crashed(connection, locked, at)
-            if outbox.split_lapsed(connection, claim.id, at) == 0:
+            if outbox.split_lapsed(connection, claim.id, group_size(lapsed), at) == 0:
                 return None
             if store.unfinished_rows(connection, claim.id, most=1) == 0:
                 store.close_claim(connection, claim.id, "split", at)

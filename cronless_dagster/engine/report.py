@@ -26,6 +26,7 @@ class TickReport:
         reconciled: Claims by what became of them (submitted, again, released, split, canceled, crashed).
         hand_over: Claims that need a run now.
         published: Messages that the broker has confirmed, by job type.
+        unconfirmed: Job types whose messages the broker left unanswered, those not tried since first.
         queues: How each job type's queue stood before this tick published, and the dead letters.
         seconds: Time of each step.
     """
@@ -43,6 +44,7 @@ class TickReport:
     open_claims: int = 0
     hand_over: list[HandOver] = field(default_factory=list)
     published: dict[str, int] = field(default_factory=dict)
+    unconfirmed: list[str] = field(default_factory=list)
     queues: dict[str, QueueDepth] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)

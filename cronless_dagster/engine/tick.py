@@ -15,7 +15,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from cronless_dagster.engine.claim_step import ClaimStep
 from cronless_dagster.engine.planning import finish_reported, follow_zone_data, plan_rows
-from cronless_dagster.engine.queueing import QueueRoute
+from cronless_dagster.engine.queueing import QueueClaims, QueueRoute
 from cronless_dagster.engine.reconciling import (
     by_claim,
     decide,
@@ -36,7 +36,7 @@ from cronless_dagster.store.history import ensure_partitions, prune
 from cronless_dagster.store.progress import read_progress, write_progress
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from datetime import datetime
 
     from sqlalchemy import Engine
@@ -53,6 +53,8 @@ HISTORY_DAYS = 30
 # Steps before the claim may take this part of the budget, so that planning a bulk load never keeps due jobs
 # waiting.
 _PLANNING_SHARE = 0.4
+# What waits to be published again begins no claim in this part: a slow broker keeps no run from its due jobs.
+_CLAIMING_SHARE = 0.3
 
 
 def tick(
@@ -108,7 +110,8 @@ def tick(
         # Whoever can't see the runs, or the queues, makes no new ones: neither claims nor hand-overs.
         if queue is not None:
             with work.step("broker"):
-                work.queues = work.connected(connected.enter_context(queue()))
+                doubtful = progress.get(f"tick:{ids.low}", {}).get("unconfirmed", ())
+                work.queues = work.connected(connected.enter_context(queue()), doubtful)
         if route == "local" or runs is not None:
             with work.step("reconcile"):
                 work.reconcile(runs, route)
@@ -116,7 +119,11 @@ def tick(
             with work.step("reconcile queues"):
                 work.queues.reconcile()
             with work.step("publish"):
-                work.queues.publish_waiting()
+                work.queues.publish_waiting(work.may_publish_waiting)
+        elif queue is None:
+            # Those of types that have left the queue route would else wait for a broker that nobody names.
+            with work.step("reconcile queues"):
+                QueueClaims(engine, job_types, report, now, ids, work.may_claim).reconcile()
         with work.step("claim"):
             work.claim(route, max_hand_over, queues=queue is not None)
     if work.reconciled:
@@ -149,9 +156,13 @@ class _Tick:
         self.reconciled = False
         self.queues: QueueRoute | None = None
         self._planning_deadline = deadline - budget_seconds * (1 - _PLANNING_SHARE)
+        self._waiting_deadline = deadline - budget_seconds * _CLAIMING_SHARE
 
     def may_plan(self) -> bool:
         return time.monotonic() < self._planning_deadline
+
+    def may_publish_waiting(self) -> bool:
+        return time.monotonic() < self._waiting_deadline
 
     def may_claim(self) -> bool:
         return time.monotonic() < self.deadline
@@ -216,10 +227,10 @@ class _Tick:
             if happened is not None:
                 self.report.count(happened)
 
-    def connected(self, publishing: Publishing) -> QueueRoute:
+    def connected(self, publishing: Publishing, doubtful: Sequence[str]) -> QueueRoute:
         """See how the queues stand. Raises BrokerError where the broker can't say."""
         queues = QueueRoute(
-            self.engine, self.job_types, publishing, self.report, self.now, self.ids, self.may_claim
+            self.engine, self.job_types, publishing, self.report, self.now, self.ids, self.may_claim, doubtful
         )
         queues.look()
         return queues
@@ -280,5 +291,6 @@ def _note(report: TickReport) -> dict[str, Any]:
         "claimed": report.claimed_rows,
         "handed_over": len(report.hand_over),
         "errors": len(report.errors),
+        "unconfirmed": report.unconfirmed,
         "left": sorted(report.left),
     }

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The rows of one job type taken together by one tick; `id` is the fencing token."""
+    """The rows of one job type taken together by one tick; `id` is the fencing token.
+
+    `alone` on the queue route: its only job runs while nothing else runs in the worker, which may have died of it.
+    """
 
     id: UUID
     job_type: str
@@ -41,6 +44,7 @@ class Claim:
     created_at: datetime
     started_at: datetime | None
     parent_id: UUID | None
+    alone: bool = False
 
     @property
     def in_flight(self) -> int:
@@ -124,7 +128,7 @@ def lock_claim(connection: Connection, claim_id: UUID) -> Claim | None:
         text(
             "SELECT id, job_type, route, id_low, manual, job_count, done_count, failed_count, state, dispatches,"
             " run_id, execution_id, lease_seconds, lease_expires_at, oldest_due_at, handed_over_at, created_at,"
-            " started_at, parent_id FROM cronless.job_claim"
+            " started_at, parent_id, alone FROM cronless.job_claim"
             " WHERE id = :id AND state IN ('CLAIMED', 'SUBMITTED', 'RUNNING') FOR UPDATE SKIP LOCKED"
         ),
         {"id": claim_id},
@@ -261,6 +265,7 @@ def delete_tombstones(connection: Connection, ids: list[UUID]) -> None:
 
 _REQUEUE = text(
     "UPDATE cronless.scheduled_job SET status = 'QUEUED', execution_id = NULL, lease_expires_at = NULL,"
+    " attempt = greatest(attempt - CASE WHEN serving_manual THEN 1 ELSE 0 END, 0),"
     " plan_count = plan_count + 1 WHERE id = ANY (ARRAY("
     "SELECT id FROM cronless.scheduled_job"
     " WHERE status IN ('QUEUED', 'RUNNING') AND claim_id = :id AND status = 'RUNNING' AND report IS NULL"

@@ -49,7 +49,8 @@ class Started:
 
 
 _NOT_STARTED = text(
-    "SELECT id, claim_id, status, execution_id FROM cronless.scheduled_job WHERE id = ANY (CAST(:ids AS uuid[]))"
+    "SELECT id, claim_id, status, execution_id, report IS NOT NULL AS reported"
+    " FROM cronless.scheduled_job WHERE id = ANY (CAST(:ids AS uuid[]))"
 )
 
 
@@ -99,7 +100,7 @@ def _sort_out(connection: Connection, messages: Sequence[Start], started: Starte
         asked = left.pop(row.id)
         if row.claim_id != asked.token:
             started.stale.add(row.id)
-        elif row.status == "QUEUED" or row.execution_id == asked.execution_id:
+        elif row.status == "QUEUED" or (row.execution_id == asked.execution_id and not row.reported):
             started.held.add(row.id)
         else:
             started.doubled.add(row.id)

@@ -117,9 +117,10 @@ def queued_claims(connection: Connection, now: datetime) -> dict[UUID, QueuedCla
     return {row.id: QueuedClaim(**row._asdict()) for row in rows}
 
 
-def split_lapsed(connection: Connection, claim_id: UUID, now: datetime) -> int:
-    """Put each started job whose lease ran out into a claim of its own. Returns how many."""
-    moved = connection.execute(statement("split_lapsed"), {"claim_id": claim_id, "now": now}).scalar_one()
+def split_lapsed(connection: Connection, claim_id: UUID, group_size: int, now: datetime) -> int:
+    """Put started jobs whose lease ran out into claims of `group_size`. Returns how many jobs."""
+    given = {"claim_id": claim_id, "group_size": group_size, "now": now}
+    moved = connection.execute(statement("split_lapsed"), given).scalar_one()
     correct_counts(connection, claim_id, fewer=moved)
     return int(moved)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import namedtuple
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -91,6 +92,7 @@ class ClaimedJob:
         due_at: When it became due (jitter and backoff included): lateness counts from here.
         tries: Tries of this occurrence, this one included, from 1.
         plan_version: Changes with each edit of the plan.
+        payload_error: Why the payload can't be read and is empty here; the handler isn't called then.
     """
 
     id: UUID
@@ -106,6 +108,7 @@ class ClaimedJob:
     execution_id: UUID | None
     plan_version: int
     plan: PlannedJob
+    payload_error: str | None = None
 
     @property
     def idempotency_key(self) -> str:
@@ -119,12 +122,13 @@ def claimed_job(row: Row[Any], retry: RetryPolicy, claim_id: UUID) -> ClaimedJob
     started = row.execution_id is not None
     # A manual run is one try of an occurrence of its own; a retry that waits keeps its count.
     tries = 1 if row.serving_manual else row.attempt + (0 if started else 1)
+    payload, payload_error = _payload(row.payload)
     return ClaimedJob(
         id=row.id,
         tenant_id=row.tenant_id,
         job_type=row.job_type,
         name=row.name,
-        payload=row.payload,
+        payload=payload,
         scheduled_for=row.serving_at,
         due_at=row.due_at,
         manual=row.serving_manual,
@@ -133,4 +137,13 @@ def claimed_job(row: Row[Any], retry: RetryPolicy, claim_id: UUID) -> ClaimedJob
         execution_id=row.execution_id,
         plan_version=row.plan_version,
         plan=_planned_job(row, retry, row.serving_at, tries, manual=row.serving_manual),
+        payload_error=payload_error,
     )
+
+
+def _payload(text: str) -> tuple[dict[str, Any], str | None]:
+    # PostgreSQL takes whole numbers of a hundred thousand digits, and values nested thousands deep: Python doesn't.
+    try:
+        return json.loads(text), None
+    except (ValueError, RecursionError) as error:
+        return {}, f"its payload can't be read ({error}): change it"

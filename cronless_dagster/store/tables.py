@@ -155,6 +155,7 @@ job_claim = Table(
     _instant("closed_at"),
     Column("close_reason", Text),
     Column("published_to", _ID),
+    Column("alone", Boolean, nullable=False, server_default=text("false")),
     Index(
         "job_claim_open", "created_at", postgresql_where=text("state IN ('CLAIMED', 'SUBMITTED', 'RUNNING')")
     ),

@@ -66,10 +66,10 @@ class Completer:
         """Begin to write."""
         self._thread.start()
 
-    def add(self, tried: Tried) -> None:
-        """Take a finished try over; from any thread."""
+    def add(self, tried: Tried, *, at_once: bool = False) -> None:
+        """Take a finished try over, `at_once` where somebody waits for it to be written; from any thread."""
         self._tried.append(tried)
-        if len(self._tried) >= BATCH_SIZE:
+        if at_once or len(self._tried) >= BATCH_SIZE:
             self._wake.set()
 
     def close(self, seconds: float) -> int:

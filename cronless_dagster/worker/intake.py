@@ -115,8 +115,10 @@ class Intake:
         self.pause()
         self._until_idle = self._until_idle or any(one.received.message.alone for one in overdue)
         for one in overdue:
-            if one.asked and len(self._asked) < _REMEMBERED:
+            if one.asked:
                 self._asked[one.received.message.job_id, one.received.message.token] = one.execution_id
+        while len(self._asked) > _REMEMBERED:
+            del self._asked[next(iter(self._asked))]
         self._waiting = [one for one in self._waiting if one not in overdue]
         self._consumer.give_back(one.received for one in overdue)
         self._tally.add("returned", len(overdue))

@@ -123,7 +123,7 @@ class Worker:
         """Serve until `stopping` is set; then end in order, within the drain's limit and some seconds.
 
         Returns:
-            The jobs whose handlers still ran at the end. They run again elsewhere once their leases run out.
+            The jobs whose handlers still ran at the end. They were given back, and are due again.
 
         Raises:
             BrokerError: The broker will never let us in, or has other queues of our names. What ran was ended first.
@@ -226,7 +226,8 @@ class Worker:
 
     def _call(self, work: _Work) -> None:
         if self._started.is_current(work.job):
-            self._completer.add(work.call(work.job))
+            # Nothing else begins here before what ran alone is written.
+            self._completer.add(work.call(work.job), at_once=self._alone)
         else:
             self._tally.add("lost")
 
@@ -253,10 +254,12 @@ class Worker:
         if unwritten:
             logger.error("%d results could not be recorded in time, and their jobs run again", unwritten)
         if left:
+            # Ended with this process, they died of nothing: a lease that runs out would put the blame on them.
             logger.warning(
-                "still running, and run again once their leases end: %s",
+                "still running, and given back to be run again: %s",
                 ", ".join(f"{job.job_type} {job.id}" for job in left),
             )
+            self._give_back(left)
         return left
 
     def _give_back(self, jobs: Sequence[ClaimedJob]) -> None:

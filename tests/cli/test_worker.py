@@ -97,7 +97,7 @@ def test_a_signal_lets_what_runs_end(site: Site, spawn: Spawner, tmp_path: Path,
 
 
 def test_beyond_its_limit_it_goes_and_says_what_still_ran(site: Site, spawn: Spawner, tmp_path: Path) -> None:
-    """A handler that doesn't end is named by its job's id; the status is 0."""
+    """A handler that doesn't end is named by its job's id, which is due again; the status is 0."""
     out, begun = tmp_path / "out", tmp_path / "begun"
     process = _started(spawn, out, "work", "--drain", "0.1")
     messages = site.claimed(1)
@@ -107,7 +107,7 @@ def test_beyond_its_limit_it_goes_and_says_what_still_ran(site: Site, spawn: Spa
     process.terminate()
     assert process.wait(timeout=60) == 0
     assert f"work {messages[0].job_id}" in out.read_text()
-    assert site.statuses() == {"RUNNING": 1}
+    assert site.statuses() == {"PENDING": 1}
 
 
 def test_a_second_signal_ends_it_at_once(site: Site, spawn: Spawner, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from cronless_dagster.engine import queueing
-from cronless_dagster.engine.queue_rescue import decide_queued, is_alone, rescue_lapsed
+from cronless_dagster.engine.queue_rescue import decide_queued, rescue_lapsed
 from cronless_dagster.engine.rescue import MAX_CRASHES
 from cronless_dagster.rabbitmq.confirms import Delivery
 from cronless_dagster.scheduling.limits import Limits
@@ -135,13 +136,6 @@ class TestDecide:
     ) -> None:
         """Of one that has left it: what nobody starts goes back after a lease, whatever its queue looks like."""
         assert decide_queued(a_claim(**claim), holds(**held), None, now, served=False) == action
-
-    @pytest.mark.parametrize(
-        ("parent_id", "job_count", "alone"), [(None, 1, False), (TOKEN, 1, True), (TOKEN, 2, False)]
-    )
-    def test_alone(self, parent_id: UUID | None, job_count: int, alone: bool) -> None:
-        """Only what comes of a claim whose holder died is suspected; a batch of one is a batch."""
-        assert is_alone(a_claim(parent_id=parent_id, job_count=job_count)) is alone
 
 
 def print_of_rows(engine: Engine) -> str:
@@ -347,9 +341,9 @@ class TestDeadWorkers:
             with transaction(world.engine) as connection:
                 [seen] = open_claims(connection)
                 executions.renew_jobs(connection, jobs, 600, NOON + LEASE)
-            assert rescue_lapsed(world.engine, seen, NOON + LEASE + SECOND) is None
+            assert rescue_lapsed(world.engine, seen, 1, NOON + LEASE + SECOND) is None
             # The second time with one that is alone.
-            sql(world.engine, "UPDATE cronless.job_claim SET parent_id = id")
+            sql(world.engine, "UPDATE cronless.job_claim SET alone = true")
         assert len(finish(world.engine, jobs, world.at)) == 1
 
     def test_a_reported_outcome_is_safe(self, world: World, queues: FakeBroker) -> None:
@@ -426,6 +420,45 @@ class TestDeadWorkers:
         assert sorted(one.alone for one in queues.sent[4:]) == [False, False, True]
         assert len(work_off(world.engine, queues, world.at)) == 3
         assert {one.state for one in claims(world.engine)} == {"CLOSED"}
+
+    def test_many_that_died_together(self, world: World, queues: FakeBroker) -> None:
+        """What a worker had started comes back in tenths, in company; who dies in such a tenth comes alone."""
+        ids = make_due(world.engine, 30)
+        world.tick(queue=queues)
+        start(world.engine, queues.take(), NOON)
+        world.tick(NOON + LEASE + SECOND, queue=queues)
+        second = queues.take()
+        assert Counter(Counter(one.token for one in second).values()) == {3: 10}
+        assert not any(one.alone for one in second)
+        unlucky = second[0].token
+        mine = [one for one in second if one.token == unlucky]
+        start(world.engine, mine, world.at)
+        rest = start(world.engine, [one for one in second if one.token != unlucky], world.at).jobs
+        finish(world.engine, rest, world.at)
+        world.tick(NOON + 2 * (LEASE + SECOND), queue=queues)
+        third = queues.take()
+        assert {one.job_id for one in third} == {one.job_id for one in mine}
+        assert len({one.token for one in third}) == 3
+        assert all(one.alone for one in third)
+        finish(world.engine, start(world.engine, third, world.at).jobs, world.at)
+        assert all(outcomes(world.engine, one) == ["success"] for one in ids)
+        assert {row(world.engine, one).crashes for one in ids} == {0}
+        assert {one.state for one in claims(world.engine)} == {"CLOSED"}
+
+    def test_the_last_of_a_group_was_in_company(self, world: World, queues: FakeBroker) -> None:
+        """A job whose group has shrunk to it did not run alone, and bears no crash."""
+        make_due(world.engine, 20)
+        world.tick(queue=queues)
+        start(world.engine, queues.take(), NOON)
+        world.tick(NOON + LEASE + SECOND, queue=queues)
+        messages = queues.take()
+        pair = [one for one in messages if one.token == messages[0].token]
+        assert len(pair) == 2
+        start(world.engine, pair[:1], world.at)
+        start(world.engine, pair[1:], world.at + LEASE)
+        world.tick(world.at + LEASE + SECOND, queue=queues)
+        world.tick(world.at + 2 * LEASE + 2 * SECOND, queue=queues)
+        assert {row(world.engine, one.job_id).crashes for one in pair} == {0}
 
     def test_many_deaths_leave_room(self, world: World, queues: FakeBroker) -> None:
         """A worker that died with more jobs than claims may be open holds up new ones until those are done."""
@@ -516,10 +549,10 @@ class TestWhoseClaim:
             start(world.engine, queues.take(name), NOON)
         real = queueing.rescue_lapsed
 
-        def broken(engine: Engine, claim: Claim, now: datetime | None) -> str | None:
+        def broken(engine: Engine, claim: Claim, lapsed: int, now: datetime | None) -> str | None:
             if claim.job_type == "a":
                 sql(engine, "SELECT 1/0")
-            return real(engine, claim, now)
+            return real(engine, claim, lapsed, now)
 
         monkeypatch.setattr(queueing, "rescue_lapsed", broken)
         report = world.tick(NOON + LEASE + SECOND, queue=queues)

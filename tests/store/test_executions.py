@@ -282,7 +282,7 @@ class TestRenewal:
             id=ids[3],
         )
         with transaction(virtual_engine) as connection:
-            assert outbox.split_lapsed(connection, token, later) == 1
+            assert outbox.split_lapsed(connection, token, 1, later) == 1
         assert renew(virtual_engine, jobs, later) == {ids[3]}
         assert row(virtual_engine, ids[3]).lease_expires_at == later + timedelta(seconds=LEASE)
         assert row(virtual_engine, ids[2]).lease_expires_at is None
@@ -441,7 +441,7 @@ class TestFinish:
         late = begin(virtual_engine, messages(token, [job]), lease=60).jobs
         later = set_clock(virtual_engine, NOW + 2 * MINUTE)
         with transaction(virtual_engine) as connection:
-            outbox.split_lapsed(connection, token, later)
+            outbox.split_lapsed(connection, token, 1, later)
         [child] = sql(virtual_engine, "SELECT * FROM cronless.job_claim WHERE parent_id = :id", id=token)
         assert finish(virtual_engine, late, now=later) == (set(), [])
         assert history(virtual_engine, job) == []
@@ -532,7 +532,7 @@ class TestFinish:
             assert claims.lock_claim(ticking, token) is not None
             finished = pool.submit(finish, virtual_engine, jobs, now=later)
             wait_until_waiting(virtual_engine)
-            assert outbox.split_lapsed(ticking, token, later) == 0
+            assert outbox.split_lapsed(ticking, token, 1, later) == 0
             assert claims.requeue_lapsed_jobs(ticking, token, later)
             ticking.commit()
             assert finished.result(GUARD) == ({job}, [])

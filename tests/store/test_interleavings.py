@@ -169,7 +169,7 @@ class Rows(RuleBasedStateMachine):
             return
         one = found[which % len(found)]
         if action == "lapsed":
-            rescue_lapsed(self.engine, one, self.now)
+            rescue_lapsed(self.engine, one, 20, self.now)
         else:
             carry_out_queued(self.engine, one, action, self.now)
         rows = sql(

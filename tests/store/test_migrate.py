@@ -148,7 +148,11 @@ class TestFromTheFirstRelease:
         assert claim_before["started_at"] is None
         upgrade(empty_pg_url)
         assert [row(first_release, one) for one in (waiting, claimed, begun)] == before
-        assert claim_row(first_release, token)._asdict() == {**claim_before, "published_to": None}
+        assert claim_row(first_release, token)._asdict() == {
+            **claim_before,
+            "published_to": None,
+            "alone": False,
+        }
         assert len(sql(first_release, starts, job=claimed, token=token, me=uuid4())) == 1
         assert claim_row(first_release, token).started_at is not None
         [finished] = sql(

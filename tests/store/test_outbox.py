@@ -53,7 +53,7 @@ def refuse(engine, claim_id, job):
 def split(engine, claim_id, now):
     """Take the lapsed jobs of a claim."""
     with transaction(engine) as connection:
-        return outbox.split_lapsed(connection, claim_id, now)
+        return outbox.split_lapsed(connection, claim_id, 1, now)
 
 
 class TestTaking:

@@ -224,13 +224,13 @@ def life_of_messages(engine):
     later = NOW + 2 * MINUTE
     assert waiting(engine, token, later) == outbox.QueuedClaim(token, NOW, 2, 498, 498, overtaken=False)
     seen = {one.id: one for one in _open(engine)}
-    assert rescue_lapsed(engine, seen[token], later) == "split"
+    assert rescue_lapsed(engine, seen[token], 1, later) == "split"
     assert carry_out_queued(engine, seen[token], "again", later) == "again"
     [alone, other, *_] = [one for one in _open(engine) if one.parent_id == token]
     held = begin(engine, messages(alone.id, [_row_of(engine, alone)]), later, lease=1).jobs
     finish(engine, begin(engine, messages(other.id, [_row_of(engine, other)]), later).jobs, now=later)
     assert len(held) == 1
-    assert rescue_lapsed(engine, alone, later + MINUTE) == "crashed"
+    assert rescue_lapsed(engine, alone, 1, later + MINUTE) == "crashed"
     with transaction(engine) as connection:
         outbox.refuse_outgoing(connection, token, page[-1].job_id, "it can't be written")
     [seen] = [one for one in _open(engine) if one.id == token]

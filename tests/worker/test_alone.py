@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from cronless_dagster.worker import intake
+from cronless_dagster.worker import completing, intake
 from tests.worker.support import GUARD_SECONDS, Site, queue_types, until, working
 
 if TYPE_CHECKING:
@@ -68,3 +68,12 @@ def test_a_suspect_that_waits_too_long_goes_to_an_idle_worker(
         going.set()
         until(lambda: busy.counts.done == 1, "done")
     assert site.all_once(5)
+
+
+def test_a_suspect_is_written_at_once(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing else begins before its result is written, so that it doesn't wait to be written with others."""
+    monkeypatch.setattr(completing, "FLUSH_SECONDS", 10 * GUARD_SECONDS)
+    site.due(3, alone=True)
+    with working(site) as worker:
+        until(lambda: worker.counts.done == 3, "all done")
+    assert site.all_once(3)

@@ -59,8 +59,10 @@ def test_started_jobs_that_wait_go_back_to_the_table(site: Site, monkeypatch: py
     }
 
 
-def test_a_handler_that_does_not_end_is_named_and_left(site: Site, caplog: pytest.LogCaptureFixture) -> None:
-    """Beyond its limit the worker goes; one line says what still ran, and the row keeps its lease."""
+def test_a_handler_that_does_not_end_is_named_and_given_back(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Beyond its limit the worker goes; a line says what still ran, and that is due as it was, with no try used."""
     going = threading.Event()
     [message] = site.due(1)
     with working(site, queue_types(waiting_for(going)), drain_seconds=0.2) as running:
@@ -68,9 +70,12 @@ def test_a_handler_that_does_not_end_is_named_and_left(site: Site, caplog: pytes
         with caplog.at_level(logging.WARNING):
             running.stop()
         assert [job.id for job in running.left] == [message.job_id]
-    going.set()
     assert [record.getMessage() for record in caplog.records if str(message.job_id) in record.getMessage()]
-    assert site.row(message).status == "RUNNING"
+    before = site.row(message)
+    assert (before.status, before.attempt, before.crashes) == ("PENDING", 0, 0)
+    going.set()
+    # What it says now comes too late, and changes nothing.
+    assert site.row(message) == before
 
 
 def test_what_ran_is_recorded_also_when_the_broker_throws_it_out(site: Site) -> None:

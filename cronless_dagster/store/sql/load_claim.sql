@@ -1,6 +1,8 @@
 -- One page of a claim's unfinished rows, in the order of their ids. Tombstones are served too: their
--- occurrence was claimed before the removal.
-SELECT job.id, job.tenant_id, job.job_type, job.name, job.payload, job.schedule, job.timezone, job.dst_policy,
+-- occurrence was claimed before the removal. The payload comes as text, since one that can't be read must not keep the
+-- others from being read.
+SELECT job.id, job.tenant_id, job.job_type, job.name, CAST(job.payload AS text) AS payload,
+       job.schedule, job.timezone, job.dst_policy,
        job.misfire_policy, job.misfire_grace_seconds, job.starts_at, job.ends_at, job.jitter_seconds,
        job.max_attempts, job.retry_delay_seconds, job.retry_max_delay_seconds, job.pause_after,
        job.created_at, job.next_run_at, job.serving_at, job.due_at, job.serving_manual, job.attempt,

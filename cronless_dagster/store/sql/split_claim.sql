@@ -9,9 +9,10 @@ WITH unfinished AS MATERIALIZED (
 ), children AS (
     INSERT INTO cronless.job_claim
         (id, job_type, route, id_low, manual, parent_id, job_count, lease_seconds, lease_expires_at,
-         oldest_due_at, created_at)
+         oldest_due_at, created_at, alone)
     SELECT parts.id, dead.job_type, dead.route, dead.id_low, dead.manual, dead.id, parts.job_count,
-           dead.lease_seconds, :now + make_interval(secs => dead.lease_seconds), dead.oldest_due_at, :now
+           dead.lease_seconds, :now + make_interval(secs => dead.lease_seconds), dead.oldest_due_at, :now,
+           dead.route = 'queue' AND parts.job_count = 1
     FROM parts CROSS JOIN cronless.job_claim AS dead
     WHERE dead.id = :claim_id
 ), moved AS (

@@ -3,6 +3,7 @@
 -- somebody else has locked are skipped: a person's open transaction on one must not hold up its neighbours.
 -- The first start of a claim is noted on it, by which older claims' lost messages are found; not waiting for who has
 -- the claim locked, since a tick that has may be waiting for one of these rows. Another start notes it as well.
+-- The payload comes as text, since one that can't be read must not keep the others from being read.
 WITH incoming AS MATERIALIZED (
     SELECT * FROM unnest(CAST(:ids AS uuid[]), CAST(:tokens AS uuid[]), CAST(:executions AS uuid[]))
         AS message (id, token, execution)
@@ -19,7 +20,8 @@ WITH incoming AS MATERIALIZED (
         plan_count = job.plan_count + 1
     FROM free
     WHERE job.id = free.id
-    RETURNING job.id, job.tenant_id, job.job_type, job.name, job.payload, job.schedule, job.timezone, job.dst_policy,
+    RETURNING job.id, job.tenant_id, job.job_type, job.name, CAST(job.payload AS text) AS payload,
+              job.schedule, job.timezone, job.dst_policy,
               job.misfire_policy, job.misfire_grace_seconds, job.starts_at, job.ends_at, job.jitter_seconds,
               job.max_attempts, job.retry_delay_seconds, job.retry_max_delay_seconds, job.pause_after,
               job.created_at, job.next_run_at, job.serving_at, job.due_at, job.serving_manual, job.attempt,

@@ -1,5 +1,5 @@
--- Jobs whose workers have reported an outcome and left the planning to a tick.
-SELECT job.id, job.tenant_id, job.job_type, job.name, job.payload, job.schedule, job.timezone, job.dst_policy,
+-- Jobs whose workers have reported an outcome and left the planning to a tick, for which nobody needs the payload.
+SELECT job.id, job.tenant_id, job.job_type, job.name, '{}' AS payload, job.schedule, job.timezone, job.dst_policy,
        job.misfire_policy, job.misfire_grace_seconds, job.starts_at, job.ends_at, job.jitter_seconds,
        job.max_attempts, job.retry_delay_seconds, job.retry_max_delay_seconds, job.pause_after,
        job.created_at, job.next_run_at, job.serving_at, job.due_at, job.serving_manual, job.attempt,

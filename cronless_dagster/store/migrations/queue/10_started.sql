@@ -8,6 +8,9 @@ CREATE INDEX job_claim_overtaking ON cronless.job_claim (job_type, created_at)
 -- the rest to the next one.
 ALTER TABLE cronless.job_claim ADD COLUMN published_to uuid;
 
+-- Its only job is suspected of having killed a worker, and runs while nothing else runs there.
+ALTER TABLE cronless.job_claim ADD COLUMN alone boolean NOT NULL DEFAULT false;
+
 -- Who has the claim locked is not waited for: a tick that has may be waiting for this very row, and another start notes
 -- the claim as well.
 CREATE OR REPLACE FUNCTION cronless.cronless_start(job uuid, token uuid, execution uuid,
