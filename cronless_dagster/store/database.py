@@ -6,10 +6,11 @@ transaction, no named prepared statements, no LISTEN, advisory locks only for a 
 
 from __future__ import annotations
 
+import json
 import time
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, create_engine, make_url, text
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
@@ -62,16 +63,27 @@ def create_store_engine(
             connect_args=connect_args,
             poolclass=NullPool,
             execution_options=limits,
+            json_deserializer=_readable,
         )
     return create_engine(
         parsed.set(drivername=DRIVER),
         connect_args=connect_args,
         execution_options=limits,
+        json_deserializer=_readable,
         pool_size=pool_size,
         max_overflow=5,
         pool_pre_ping=True,
         pool_recycle=1_800,
     )
+
+
+def _readable(text: str | bytes) -> Any:
+    # PostgreSQL takes numbers and depths that Python doesn't: one such value must not keep a whole list from being
+    # read.
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        return {"unreadable": str(error)}
 
 
 @contextmanager

@@ -423,3 +423,22 @@ class TestRequests:
         run("tick")
         assert run("show", job_id, "--json").json["job"]["status"] == "DONE"
         assert "is DONE" in run("trigger", job_id).refused()
+
+
+@pytest.mark.parametrize("payload", ['{"n": 1e5000}', '{"n": ' + "[" * 2_000 + "]" * 2_000 + "}"])
+def test_a_stored_payload_that_cannot_be_read(
+    run: Callable[..., Ran], add: Callable[..., str], engine: Engine, payload: str
+) -> None:
+    """PostgreSQL takes it and Python doesn't: the job is listed, shown and edited, and keeps what it has."""
+    job = add(name="odd")
+    with engine.begin() as connection:
+        connection.execute(
+            text("UPDATE cronless.scheduled_job SET payload = CAST(:payload AS jsonb)"), {"payload": payload}
+        )
+        before = connection.execute(text("SELECT payload::text FROM cronless.scheduled_job")).scalar()
+    for command in (("list", "--json"), ("show", job), ("edit", job, "--schedule", "@weekly")):
+        ran = run(*command)
+        assert (ran.status, ran.stderr) == (0, ""), command
+    assert "unreadable" in run("show", job).stdout
+    with engine.begin() as connection:
+        assert connection.execute(text("SELECT payload::text FROM cronless.scheduled_job")).scalar() == before
