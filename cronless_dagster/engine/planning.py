@@ -14,7 +14,7 @@ from cronless_dagster.scheduling.schedules import parse_schedule
 from cronless_dagster.scheduling.zones import TZDATA_VERSION, utc
 from cronless_dagster.store.clock import current_time
 from cronless_dagster.store.database import transaction
-from cronless_dagster.store.executions import close_complete, count_outcomes
+from cronless_dagster.store.executions import close_complete, count_outcomes, counted
 from cronless_dagster.store.history import Missed, record_missed, with_partition
 from cronless_dagster.store.planning import take_reported, take_unplanned, write_plans
 from cronless_dagster.store.progress import write_progress
@@ -114,11 +114,7 @@ def finish_reported(
                 rows = take_reported(connection, ids, PLAN_BATCH)
                 results = [_reported(row, job_types, at) for row in rows]
                 finish_jobs(connection, results, at)
-                counts: dict[UUID, tuple[int, int, int]] = {}
-                for result in results:
-                    done, failed, _ = counts.get(result.job.claim_id, (0, 0, 0))
-                    well = result.error is None
-                    counts[result.job.claim_id] = (done + well, failed + (not well), 0)
+                counts = counted((result.job.claim_id, result.error is None) for result in results)
                 count_outcomes(connection, counts, at)
                 close_complete(connection, counts, at)
                 return len(rows)

@@ -147,14 +147,22 @@ def finish_started(
     """
     free, held = lock_finished(connection, results)
     accepted = finish_jobs(connection, free, now)
-    counts: dict[UUID, tuple[int, int, int]] = {}
-    for result in free:
-        if result.job.id in accepted:
-            done, failed, _ = counts.get(result.job.claim_id, (0, 0, 0))
-            well = result.plan.recorded == "success"
-            counts[result.job.claim_id] = (done + well, failed + (not well), 0)
+    counts = counted(
+        (result.job.claim_id, result.plan.recorded == "success")
+        for result in free
+        if result.job.id in accepted
+    )
     count_outcomes(connection, counts, now)
     return accepted, held
+
+
+def counted(ended: Iterable[tuple[UUID, bool]]) -> dict[UUID, tuple[int, int, int]]:
+    """Return what `count_outcomes` takes, from the claim of each job that ended and whether it ended well."""
+    counts: dict[UUID, tuple[int, int, int]] = {}
+    for claim_id, well in ended:
+        done, failed, fewer = counts.get(claim_id, (0, 0, 0))
+        counts[claim_id] = (done + well, failed + (not well), fewer)
+    return counts
 
 
 def count_outcomes(connection: Connection, counts: dict[UUID, tuple[int, int, int]], now: datetime) -> None:
