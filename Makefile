@@ -39,14 +39,14 @@ demo: $(STAMP) ## Real schedules become runs in the Dagster UI; ARGS="--exit-aft
 	@exec $(BIN)/cronless demo $(ARGS)
 
 test: check ## Run the checks, then all tests; TESTS=tests/store ARGS="-k word" for some
-	@test -n "$$CRONLESS_TEST_BROKER_URL" || .ci/install rabbitmq-server:rabbitmq-server || true
+	@test -n "$$CRONLESS_TEST_BROKER_URL" || .ci/install rabbitmq-server:rabbitmq-server chromium:chromium || true
 	@exec $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(ARGS) $(TESTS)
 
 check: $(STAMP) ## Lint, formatting, types, and that imports go down only
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-cache
 
 format: $(STAMP) ## Put imports and layout in order
 	$(BIN)/ruff check --fix

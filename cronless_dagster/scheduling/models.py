@@ -112,16 +112,19 @@ class Outcome:
         error: Why, for a failure or a cancellation; one short text.
         next_at: The next instant, from the handler of an ``@handler`` job that succeeded.
         retry: False when another try of this occurrence is known to be useless.
+        retry_after: Don't try again sooner than this, whatever the retry policy says; as a server asks in its
+            `Retry-After` (RFC 9110, 10.2.3).
 
     Raises:
-        ModelError: An unknown kind, a success with an error, a next instant without a success, or one
-            that has no zone.
+        ModelError: An unknown kind, a success with an error, a next instant without a success, one that has no
+            zone, or a `retry_after` that is negative or of a success.
     """
 
     kind: OutcomeKind
     error: str | None = None
     next_at: datetime | None = None
     retry: bool = True
+    retry_after: timedelta | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in ("success", "failure", "canceled"):
@@ -129,6 +132,10 @@ class Outcome:
         if self.kind == "success" and self.error is not None:
             raise ModelError(
                 f"A success carries the error {self.error!r}; leave it out, or report a failure."
+            )
+        if self.retry_after is not None and (self.kind != "failure" or self.retry_after < timedelta(0)):
+            raise ModelError(
+                f"A {self.kind} carries retry_after {self.retry_after}; give a time that isn't negative, to a failure."
             )
         if self.next_at is None:
             return

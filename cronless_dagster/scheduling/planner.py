@@ -7,7 +7,7 @@ with the status INVALID and the reason, so that one bad row can't stop a tick.
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from cronless_dagster.scheduling.backoff import retry_at
 from cronless_dagster.scheduling.errors import CronlessError
@@ -21,6 +21,9 @@ from cronless_dagster.scheduling.models import (
 from cronless_dagster.scheduling.occurrences import Occurrences
 from cronless_dagster.scheduling.schedules import HandlerSchedule, OnceSchedule
 from cronless_dagster.scheduling.steps import choose, invalid, next_regular, pending
+
+# Whoever is asked for patience by a stranger's server needn't believe everything.
+_LONGEST_RETRY_AFTER = timedelta(days=366)
 
 
 def plan_first(job: PlannedJob, now: datetime) -> Plan:
@@ -134,7 +137,7 @@ def _after_failure(occurrences: Occurrences, outcome: Outcome, now: datetime) ->
         return _go_on(occurrences, now, "exhausted", "the handler asked for no retry")
     if job.attempt >= job.retry.max_attempts:
         return _go_on(occurrences, now, "exhausted", f"all {job.retry.max_attempts} tries failed")
-    at = retry_at(job, now)
+    at = max(retry_at(job, now), now + min(outcome.retry_after or timedelta(0), _LONGEST_RETRY_AFTER))
     if occurrences.ended(at):
         return _go_on(
             occurrences, now, "exhausted", f"a retry at {at.isoformat()} would come after the job's end"

@@ -23,6 +23,8 @@ class TestOutcome:
             ({"kind": "failure", "next_at": datetime(2026, 1, 1, tzinfo=UTC)}, "only a success"),
             ({"kind": "canceled", "next_at": datetime(2026, 1, 1, tzinfo=UTC)}, "only a success"),
             ({"kind": "success", "next_at": datetime(2026, 1, 1)}, "without a zone"),
+            ({"kind": "success", "retry_after": timedelta(seconds=1)}, "to a failure"),
+            ({"kind": "failure", "retry_after": timedelta(seconds=-1)}, "isn't negative"),
         ],
     )
     def test_nonsense_is_refused(self, arguments: dict[str, object], says: str) -> None:

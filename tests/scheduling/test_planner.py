@@ -426,6 +426,20 @@ class TestFailure:
         assert self.NOW + MINUTE <= plan.next_run_at <= self.NOW + 1.1 * MINUTE
         assert (plan.attempt, plan.consecutive_failures, plan.recorded) == (1, 1, "failure")
 
+    def test_retry_waits_as_long_as_the_handler_was_asked_to(self) -> None:
+        """`retry_after` is a lower bound: a shorter one than the policy's pause changes nothing."""
+        asked = Outcome("failure", error="busy", retry_after=20 * MINUTE)
+        assert plan_next(served(), asked, self.NOW).next_run_at == self.NOW + 20 * MINUTE
+        soon = Outcome("failure", error="busy", retry_after=MINUTE / 60)
+        assert plan_next(served(), soon, self.NOW) == plan_next(served(), FAILED, self.NOW)
+
+    def test_a_wait_beyond_the_next_occurrence_gives_this_one_up(self) -> None:
+        """However long a stranger's server asks for, even beyond the calendar, the schedule goes on."""
+        asked = Outcome("failure", error="busy", retry_after=timedelta.max)
+        plan = plan_next(served(), asked, self.NOW)
+        assert (plan.status, plan.recorded) == ("PENDING", "superseded")
+        assert plan.next_run_at == at("2026-03-03T09:00")
+
     def test_retry_of_a_row_without_an_occurrence(self) -> None:
         """A row that lost its nominal instant retries as of now."""
         assert plan_next(served(scheduled_for=None), FAILED, self.NOW).scheduled_for == self.NOW

@@ -7,104 +7,45 @@ environment.
 from __future__ import annotations
 
 import difflib
-import re
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-from cronless_dagster.scheduling.errors import CronlessError
+from cronless_dagster.settings.readers import (
+    BROKER_PREFIX,
+    BROKER_PREFIX_LENGTH,
+    SettingsError,
+    broker_prefix,
+    broker_url,
+    database_url,
+    mail_address,
+    modules,
+    networks,
+    path,
+    smtp_url,
+    web_address,
+    whole,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+__all__ = [
+    "BROKER_PREFIX",
+    "BROKER_PREFIX_LENGTH",
+    "Settings",
+    "SettingsError",
+    "variable_of",
+    "without_password",
+]
+
 PREFIX = "CRONLESS_"
 SENSOR_TIMEOUT_VARIABLE = "DAGSTER_SENSOR_GRPC_TIMEOUT_SECONDS"
 """Dagster's own: the seconds after which it gives up on a sensor, 60 when unset."""
-BROKER_PREFIX = re.compile(r"(?!amq(\.|\Z))[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\Z")
-"""What names of queues and exchanges may begin with; RabbitMQ keeps ``amq.`` for itself."""
-BROKER_PREFIX_LENGTH = 100
-"""With a job type of 100 characters a name still fits the 255 bytes that AMQP allows."""
 BROKER_CONNECT_SECONDS = 5.0
 BROKER_PUBLISH_SECONDS = 10.0
 """How long a tick may take to reach the broker, and how long to publish what it claimed."""
-
-
-class SettingsError(CronlessError):
-    """A setting can't be used; the message names the variable, its value and what to write instead."""
-
-
-def _whole(low: int, high: int) -> Callable[[str, str], int]:
-    def read(variable: str, text: str) -> int:
-        # int() also takes '1_000', ' 7 ' and other scripts' digits, none of which is meant here.
-        if not (text.isascii() and text.isdigit() and low <= int(text[:12]) <= high):
-            raise SettingsError(f"{variable} is {text!r}: give a whole number from {low} to {high}.")
-        return int(text)
-
-    return read
-
-
-def _modules(variable: str, text: str) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in text.split(",") if name.strip())
-    for name in names:
-        if not all(part.isidentifier() for part in name.split(".")):
-            raise SettingsError(
-                f"{variable} holds {name!r}: give names of Python modules, separated by commas."
-            )
-    return names
-
-
-def _path(what: str) -> Callable[[str, str], Path]:
-    def read(variable: str, text: str) -> Path:
-        if "\0" in text:
-            raise SettingsError(f"{variable} is {text!r}: give the path of a {what}.")
-        return Path(text).expanduser()
-
-    return read
-
-
-def _database_url(variable: str, text: str) -> str:
-    try:
-        parts = urlsplit(text)
-        _ = parts.port
-    except ValueError:
-        # Without the parser's message, which may quote a part of the password.
-        raise SettingsError(
-            f"{variable} is no address: give one such as postgresql://user@host/database, with / ? # @ : in a"
-            " password written as %2F %3F %23 %40 %3A."
-        ) from None
-    if parts.scheme not in ("postgresql", "postgresql+psycopg") or not parts.path.strip("/"):
-        # The value stays out of the message: it may hold a password.
-        raise SettingsError(
-            f"{variable} starts with {parts.scheme!r} or names no database: give an address such as"
-            " postgresql://user@host/database."
-        )
-    return text
-
-
-def _broker_url(variable: str, text: str) -> str:
-    if not re.match(r"amqps?://.", text):
-        raise SettingsError(
-            f"{variable} doesn't begin with amqp:// or amqps://: give an address such as"
-            " amqps://user:password@host/virtual-host."
-        )
-    return text
-
-
-def _broker_prefix(variable: str, text: str) -> str:
-    if len(text) > BROKER_PREFIX_LENGTH or not BROKER_PREFIX.match(text):
-        raise SettingsError(
-            f"{variable} is {text!r}: give at most {BROKER_PREFIX_LENGTH} letters, digits, '_' and '-', in parts"
-            " separated by dots, of which the first isn't 'amq'."
-        )
-    return text
-
-
-def _web_address(variable: str, text: str) -> str:
-    parts = urlsplit(text)
-    if parts.scheme not in ("http", "https") or not parts.netloc:
-        raise SettingsError(f"{variable} is {text!r}: give a web address such as http://127.0.0.1:3000.")
-    return text.rstrip("/")
 
 
 def _setting(default: Any, read: Callable[[str, str], Any], meaning: str, unit: str = "") -> Any:
@@ -120,50 +61,76 @@ class Settings:
     """
 
     database_url: str | None = _setting(
-        None, _database_url, "address of the PostgreSQL that holds the jobs; unset: the embedded one in home"
+        None, database_url, "address of the PostgreSQL that holds the jobs; unset: the embedded one in home"
     )
     broker_url: str | None = _setting(
         None,
-        _broker_url,
+        broker_url,
         "address of the RabbitMQ of the queue route; unset: every job type takes the run route",
     )
     broker_ca_file: Path | None = _setting(  # noqa: RUF009  # returns a dataclass field
-        None, _path("file"), "certificates (PEM) that may sign the broker's; unset: the system's"
+        None, path("file"), "certificates (PEM) that may sign the broker's; unset: the system's"
     )
     broker_cert_file: Path | None = _setting(  # noqa: RUF009  # returns a dataclass field
-        None, _path("file"), "this client's certificate (PEM), for a broker that asks for one"
+        None, path("file"), "this client's certificate (PEM), for a broker that asks for one"
     )
     broker_key_file: Path | None = _setting(  # noqa: RUF009  # returns a dataclass field
-        None, _path("file"), "the private key (PEM, without a password) of that certificate"
+        None, path("file"), "the private key (PEM, without a password) of that certificate"
     )
     broker_prefix: str = _setting(
-        "cronless", _broker_prefix, "what the names of our queues and exchanges begin with"
+        "cronless", broker_prefix, "what the names of our queues and exchanges begin with"
+    )
+    smtp_url: str | None = _setting(
+        None,
+        smtp_url,
+        "the mail server of e-mail digests, smtp:// (STARTTLS) or smtps://; unset: mails go into home/maildir",
+    )
+    mail_from: str = _setting(
+        "digests@localhost", mail_address, "whom e-mail digests come from, such as News <news@example.org>"
+    )
+    public_url: str = _setting(
+        "http://127.0.0.1:8089",
+        web_address,
+        "where hubs and mail readers reach `cronless callbacks`, as they see it from outside",
+    )
+    fetch_per_host: int = _setting(
+        4, whole(1, 100), "how many sources are fetched from one host at once", "fetches"
+    )
+    fetch_seconds: int = _setting(20, whole(1, 600), "how long one fetch may take in all", "seconds")
+    fetch_bytes: int = _setting(
+        5_000_000, whole(1_000, 1_000_000_000), "the largest feed, page or file that is read", "bytes"
+    )
+    fetch_networks: tuple[str, ...] = _setting(
+        (), networks, "private networks that sources and hubs may lie in, such as 10.0.0.0/8; unset: none"
+    )
+    files_home: Path | None = _setting(  # noqa: RUF009  # returns a dataclass field
+        None, path("directory"), "directory of CSV and Parquet sources; unset: sources can't be files"
     )
     job_types: tuple[str, ...] = _setting(
-        (), _modules, "modules that declare job types, separated by commas; unset: the demo's"
+        (), modules, "modules that declare job types, separated by commas; unset: the demo's"
     )
     home: Path = _setting(  # noqa: RUF009  # returns a dataclass field
         Path(".cronless"),
-        _path("directory"),
+        path("directory"),
         "directory of the embedded PostgreSQL's data and of Dagster's home",
     )
     dagster_url: str = _setting(
-        "http://127.0.0.1:3000", _web_address, "address of Dagster's UI, for links to runs"
+        "http://127.0.0.1:3000", web_address, "address of Dagster's UI, for links to runs"
     )
-    history_days: int = _setting(30, _whole(1, 3_650), "how long finished executions are kept", "days")
+    history_days: int = _setting(30, whole(1, 3_650), "how long finished executions are kept", "days")
     tick_seconds: int = _setting(
-        20, _whole(1, 3_600), "how long one tick may go on before it leaves the rest to the next", "seconds"
+        20, whole(1, 3_600), "how long one tick may go on before it leaves the rest to the next", "seconds"
     )
     statement_timeout_ms: int = _setting(
-        15_000, _whole(100, 600_000), "how long one statement may take in the database", "milliseconds"
+        15_000, whole(100, 600_000), "how long one statement may take in the database", "milliseconds"
     )
     max_payload_bytes: int = _setting(
-        65_536, _whole(2, 16_777_216), "the largest payload of a job, written as compact JSON", "bytes"
+        65_536, whole(2, 16_777_216), "the largest payload of a job, written as compact JSON", "bytes"
     )
     sensor_timeout_seconds: int = field(
         default=60,
         metadata={
-            "read": _whole(1, 86_400),
+            "read": whole(1, 86_400),
             "variable": SENSOR_TIMEOUT_VARIABLE,
             "meaning": "when Dagster gives up on a sensor (Dagster's own setting)",
             "unit": "seconds",
@@ -202,8 +169,8 @@ class Settings:
     def from_env(cls, environ: Mapping[str, str]) -> Self:
         """Read the settings from an environment. A variable that is set to nothing counts as unset.
 
-        ``CRONLESS_DATABASE_URL_FILE`` and ``CRONLESS_BROKER_URL_FILE`` name files that hold these addresses, as
-        secrets are mounted.
+        ``CRONLESS_DATABASE_URL_FILE``, ``CRONLESS_BROKER_URL_FILE`` and ``CRONLESS_SMTP_URL_FILE`` name files that
+        hold these addresses, as secrets are mounted.
 
         Raises:
             SettingsError: a value can't be used, two contradict each other, or a name is misspelt.
@@ -248,7 +215,7 @@ def without_password(url: str) -> str:
     return urlunsplit(parts._replace(netloc=login + host, query=urlencode(query, safe="/*")))
 
 
-_SECRETS = {"database_url": _database_url, "broker_url": _broker_url}
+_SECRETS = {"database_url": database_url, "broker_url": broker_url, "smtp_url": smtp_url}
 """The settings that may hold a password, and may come from a file, with their readers."""
 
 
