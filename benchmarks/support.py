@@ -83,6 +83,10 @@ class NoRuns:
         """Return none."""
         return ()
 
+    def why(self, run_id: str) -> str:
+        """Say so."""
+        return f"there is no run {run_id}"
+
 
 def no_operation(_job: object) -> None:
     """Do nothing."""

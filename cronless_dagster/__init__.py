@@ -10,8 +10,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cronless_dagster.component.component import CronlessComponent
     from cronless_dagster.definitions import build_definitions
-    from cronless_dagster.engine.errors import PermanentFailure
+    from cronless_dagster.engine.errors import PermanentFailure, RetryLater
     from cronless_dagster.engine.handlers import HandlerContext
     from cronless_dagster.engine.job_types import JobType, JobTypes
     from cronless_dagster.resources.database import CronlessResource
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 _HOME_OF = {
     "ClaimedJob": "cronless_dagster.store.rows",
+    "CronlessComponent": "cronless_dagster.component.component",
     "CronlessError": "cronless_dagster.scheduling.errors",
     "CronlessResource": "cronless_dagster.resources.database",
     "HandlerContext": "cronless_dagster.engine.handlers",
@@ -39,6 +41,7 @@ _HOME_OF = {
     "Outcome": "cronless_dagster.scheduling.models",
     "PermanentFailure": "cronless_dagster.engine.errors",
     "RabbitMQResource": "cronless_dagster.resources.rabbitmq",
+    "RetryLater": "cronless_dagster.engine.errors",
     "RetryPolicy": "cronless_dagster.scheduling.models",
     "Schedule": "cronless_dagster.scheduling.schedules",
     "ScheduleError": "cronless_dagster.scheduling.errors",
@@ -56,6 +59,7 @@ _MODULES = {"jobs": "cronless_dagster.store.jobs"}
 
 __all__ = [
     "ClaimedJob",
+    "CronlessComponent",
     "CronlessError",
     "CronlessResource",
     "HandlerContext",
@@ -65,6 +69,7 @@ __all__ = [
     "Outcome",
     "PermanentFailure",
     "RabbitMQResource",
+    "RetryLater",
     "RetryPolicy",
     "Schedule",
     "ScheduleError",

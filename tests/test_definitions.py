@@ -10,6 +10,7 @@ import dagster as dg
 import pytest
 
 from cronless_dagster import definitions
+from cronless_dagster.assets.job_types import build_asset
 from cronless_dagster.definitions import build_definitions
 from cronless_dagster.engine.errors import JobTypeError
 from cronless_dagster.engine.job_types import JobType, JobTypes
@@ -31,7 +32,7 @@ def test_each_job_type_has_its_asset_and_its_dagster_job() -> None:
     names = {job.name for job in defs.resolve_all_job_defs() if not job.name.startswith("__")}
     assert names == {"cronless_digest", "cronless_renewal"}
     keys = {key.to_user_string() for key in defs.resolve_all_asset_keys()}
-    assert keys == {"cronless/digest", "cronless/renewal"}
+    assert keys == {"cronless/digest", "cronless/renewal", "schedule_health"}
     assert defs.resolve_sensor_def("cronless_tick").minimum_interval_seconds == 60
 
 
@@ -39,9 +40,66 @@ def test_sensors_can_be_sharded_and_tuned() -> None:
     """Options reach the sensors."""
     defs = build_definitions(types_of("digest"), shards=2, minimum_interval_seconds=30)
     sensors = list(defs.sensors or [])
-    assert [sensor.name for sensor in sensors] == ["cronless_tick_0_of_2", "cronless_tick_1_of_2"]
-    assert {sensor.minimum_interval_seconds for sensor in sensors} == {30}
+    ticking = [sensor for sensor in sensors if sensor.name != "cronless_automation"]
+    assert [sensor.name for sensor in ticking] == ["cronless_tick_0_of_2", "cronless_tick_1_of_2"]
+    assert {sensor.minimum_interval_seconds for sensor in ticking} == {30}
     dg.Definitions.validate_loadable(defs)
+
+
+class TestHealth:
+    """The health of the schedule, watched by Dagster's automation and not by the tick that it watches."""
+
+    def test_it_is_on_without_anybody_turning_it_on(self) -> None:
+        """A sensor of our own evaluates its condition, and no user's asset."""
+        defs = build_definitions(types_of("digest"))
+        sensor = defs.resolve_sensor_def("cronless_automation")
+        assert isinstance(sensor, dg.AutomationConditionSensorDefinition)
+        assert sensor.default_status is dg.DefaultSensorStatus.RUNNING
+        assert sensor.asset_selection == dg.AssetSelection.assets("schedule_health")
+
+    def test_it_can_be_left_out(self) -> None:
+        """Where several of these definitions are merged, one of them watches."""
+        defs = build_definitions(types_of("digest"), health=None)
+        keys = {key.to_user_string() for key in defs.resolve_all_asset_keys()}
+        assert keys == {"cronless/digest"}
+        assert [sensor.name for sensor in defs.sensors or []] == ["cronless_tick"]
+
+    def test_its_limits_can_be_given(self) -> None:
+        """An option that it doesn't have is refused where it is written."""
+        with pytest.raises(TypeError, match="no_such_limit"):
+            build_definitions(types_of("digest"), health={"no_such_limit": 1})
+
+
+class TestResources:
+    """What handlers use comes with their job types, or in their place."""
+
+    MADE = JobTypes((JobType(name="digest", handler=print, resources={"mailer": dict}),))
+
+    def test_a_job_type_may_bring_its_own(self) -> None:
+        """Nothing more has to be written for the ready-made ones."""
+        assert (build_definitions(self.MADE).resources or {})["mailer"] == {}
+
+    def test_one_that_is_given_counts(self) -> None:
+        """A team's own mailer, for the same handler."""
+        given = build_definitions(self.MADE, resources={"mailer": {"own": True}}).resources or {}
+        assert given["mailer"] == {"own": True}
+
+
+def test_a_job_type_may_have_several_assets() -> None:
+    """The first is what its runs materialize; what is downstream of it comes along, with its automation."""
+    base = JobType(name="digest", handler=print)
+
+    @dg.asset(deps=[dg.AssetKey(["cronless", "digest"])], automation_condition=dg.AutomationCondition.eager())
+    def overview() -> None:
+        """Follow the digest."""
+
+    both = JobType(name="digest", handler=print, asset=lambda _: [build_asset(base), overview])
+    defs = build_definitions(JobTypes((both,)), health=None)
+    dg.Definitions.validate_loadable(defs)
+    job = defs.resolve_job_def("cronless_digest")
+    assert job.asset_layer.selected_asset_keys == {dg.AssetKey(["cronless", "digest"])}
+    sensor = defs.resolve_sensor_def("cronless_automation")
+    assert sensor.asset_selection == dg.AssetSelection.assets("overview")
 
 
 class TestBroker:
@@ -78,7 +136,8 @@ def test_they_merge_into_a_project(engine: object) -> None:
 
     merged = dg.Definitions.merge(dg.Definitions(assets=[mine]), build_definitions(types_of("digest")))
     dg.Definitions.validate_loadable(merged)
-    assert len(merged.resolve_all_asset_keys()) == 2
+    keys = {key.to_user_string() for key in merged.resolve_all_asset_keys()}
+    assert keys == {"mine", "cronless/digest", "schedule_health"}
 
 
 class TestFromTheEnvironment:
@@ -102,7 +161,8 @@ class TestFromTheEnvironment:
         """The setting names modules that declare job types."""
         monkeypatch.setenv("CRONLESS_JOB_TYPES", module)
         served = definitions.defs()
-        assert [key.to_user_string() for key in served.resolve_all_asset_keys()] == ["cronless/digest"]
+        keys = {key.to_user_string() for key in served.resolve_all_asset_keys()}
+        assert keys == {"cronless/digest", "schedule_health"}
 
     def test_a_type_in_two_modules_is_refused(self, module: str, monkeypatch: pytest.MonkeyPatch) -> None:
         """Two handlers of one name: neither is right."""

@@ -48,22 +48,22 @@ def dagster_job_name(job_type: str) -> str:
 
 def run_config(job_type: str, claim_id: UUID) -> dict[str, Any]:
     """Return the config of a run: the claim's id alone, so that no config is ever invalid."""
-    return {"ops": {_op_name(job_type): {"config": {"claim_id": str(claim_id)}}}}
+    return {"ops": {op_name(job_type): {"config": {"claim_id": str(claim_id)}}}}
 
 
-def _op_name(job_type: str) -> str:
+def op_name(job_type: str) -> str:
+    """Return the name of the op behind a job type's asset, under which a run's config is looked for."""
     return f"{PREFIX}__{job_type}"
 
 
 def build_asset(job_type: JobType, *, resource_key: str = "cronless") -> dg.AssetsDefinition:
     """Return the asset of a job type: one summary materialization for each claim that a run worked on."""
     key = asset_key(job_type.name)
-    only = JobTypes((job_type,))
 
     # A multi-asset of one, because only a subsettable one may leave its check out: a run that had nothing to do
     # must not overwrite what the check said of the last batch.
     @dg.multi_asset(
-        name=_op_name(job_type.name),
+        name=op_name(job_type.name),
         specs=[
             dg.AssetSpec(
                 key,
@@ -80,39 +80,12 @@ def build_asset(job_type: JobType, *, resource_key: str = "cronless") -> dg.Asse
             )
         ],
         can_subset=True,
-        required_resource_keys={resource_key},
+        required_resource_keys={resource_key, *job_type.resources},
         pool=job_type.pool,
     )
     def run(context: dg.AssetExecutionContext, config: ClaimConfig) -> Iterator[dg.MaterializeResult[Any]]:
-        claim_id = _claim_id(context, config.claim_id)
-        if claim_id is None:
-            return
-        try:
-            report = run_claim(
-                getattr(context.resources, resource_key).engine(),
-                only,
-                claim_id,
-                execution_id=UUID(context.run.run_id),
-                run_id=context.run.run_id,
-                log=context.log,
-                progress=_progress(context),
-            )
-        except CronlessError as error:
-            raise dg.Failure(description=str(error), allow_retries=False) from error
-        if report.status == "unknown":
-            # Green would hide the one grave cause: a run that looks into another database than its sensor.
-            raise dg.Failure(
-                description=f"{report.message}; check that sensor and runs are given the same database",
-                allow_retries=False,
-            )
-        if report.status != "done":
-            context.log.warning(report.message)
-            # No materialization: nothing was done. An observation shows it beside those that did something.
-            context.log_event(
-                dg.AssetObservation(
-                    key, metadata={"claim": str(claim_id), "status": report.status, "message": report.message}
-                )
-            )
+        report = work_on_claim(context, job_type, config.claim_id, key=key, resource_key=resource_key)
+        if report is None:
             return
         yield dg.MaterializeResult(
             asset_key=key,
@@ -123,24 +96,85 @@ def build_asset(job_type: JobType, *, resource_key: str = "cronless") -> dg.Asse
     return run
 
 
+def assets_of(job_type: JobType) -> list[dg.AssetsDefinition]:
+    """Return the assets of a job type, its own kind or the usual one; the first is what its runs materialize."""
+    made = (job_type.asset or build_asset)(job_type)
+    return [made] if isinstance(made, dg.AssetsDefinition) else list(made)
+
+
 def build_job(job_type: JobType) -> AssetJob:
     """Return the Dagster job of a job type: one process a run, since a run is one batch."""
-    return _job(job_type.name, job_type.description)
+    if job_type.dagster_job is not None:
+        return job_type.dagster_job.definition
+    keys = assets_of(job_type)[0].keys if job_type.asset is not None else [asset_key(job_type.name)]
+    return _job(job_type.name, job_type.description, tuple(sorted(keys, key=str)))
 
 
 # Several sensors and the definitions share it: Dagster takes two equal jobs for a clash of names.
 @lru_cache
-def _job(job_type: str, description: str | None) -> AssetJob:
+def _job(job_type: str, description: str | None, keys: tuple[dg.AssetKey, ...]) -> AssetJob:
     return dg.define_asset_job(
         dagster_job_name(job_type),
-        selection=[asset_key(job_type)],
+        selection=list(keys),
         executor_def=dg.in_process_executor,
         description=description,
         tags={JOB_TYPE_TAG: job_type, **NO_RETRIES},
     )
 
 
-def _claim_id(context: dg.AssetExecutionContext, text: str) -> UUID | None:
+def work_on_claim(
+    context: dg.AssetExecutionContext,
+    job_type: JobType,
+    claim: str,
+    *,
+    key: dg.AssetKey,
+    resource_key: str = "cronless",
+) -> ClaimReport | None:
+    """Run a claim within a run; None where there was nothing to do, which the run's log and an observation tell.
+
+    Raises:
+        dagster.Failure: The claim is none, was taken away in the middle, or isn't in this database.
+    """
+    claim_id = claim_of(context, claim)
+    if claim_id is None:
+        return None
+    try:
+        report = run_claim(
+            getattr(context.resources, resource_key).engine(),
+            JobTypes((job_type,)),
+            claim_id,
+            execution_id=UUID(context.run.run_id),
+            run_id=context.run.run_id,
+            log=context.log,
+            progress=progress_of(context),
+            dagster=context,
+        )
+    except CronlessError as error:
+        raise dg.Failure(description=str(error), allow_retries=False) from error
+    if report.status == "unknown":
+        # Green would hide the one grave cause: a run that looks into another database than its sensor.
+        raise dg.Failure(
+            description=f"{report.message}; check that sensor and runs are given the same database",
+            allow_retries=False,
+        )
+    if report.status != "done":
+        context.log.warning(report.message)
+        # No materialization: nothing was done. An observation shows it beside those that did something.
+        context.log_event(
+            dg.AssetObservation(
+                key, metadata={"claim": str(claim_id), "status": report.status, "message": report.message}
+            )
+        )
+        return None
+    return report
+
+
+def claim_of(context: dg.AssetExecutionContext, text: str) -> UUID | None:
+    """Return the claim that a run was given; None, with a warning in its log, where it was given none.
+
+    Raises:
+        dagster.Failure: The text is no claim's id.
+    """
     if not text:
         context.log.warning(
             "No claim was given, so there is nothing to do: runs of this asset are made by the tick sensor, one for"
@@ -157,7 +191,8 @@ def _claim_id(context: dg.AssetExecutionContext, text: str) -> UUID | None:
         ) from None
 
 
-def _progress(context: dg.AssetExecutionContext) -> Callable[[ClaimReport], None]:
+def progress_of(context: dg.AssetExecutionContext) -> Callable[[ClaimReport], None]:
+    """Return what logs the progress of a claim, seldom."""
     told_at = time.monotonic()
 
     def tell(report: ClaimReport) -> None:

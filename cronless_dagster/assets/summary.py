@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from cronless_dagster.engine.running import ClaimReport, FailedJob
 
 MAX_ERROR_CHARACTERS = 300
@@ -42,16 +44,22 @@ def summary_metadata(report: ClaimReport) -> dict[str, Any]:
         "jobs_per_second": round(report.finished / report.seconds, 1) if report.seconds else 0.0,
         "claim": str(report.claim_id),
     }
-    if report.lateness:
-        ordered = sorted(report.lateness)
-        metadata |= {
-            "lateness_p50_seconds": round(_quantile(ordered, 0.5), 3),
-            "lateness_p95_seconds": round(_quantile(ordered, 0.95), 3),
-            "lateness_max_seconds": round(ordered[-1], 3),
-        }
+    metadata |= lateness_metadata(report.lateness)
     if report.failures:
         metadata["failed_jobs"] = failures_table(report.failures)
     return metadata
+
+
+def lateness_metadata(lateness: Sequence[float]) -> dict[str, Any]:
+    """Return how late jobs began: seconds, by percentile; nothing where none is known."""
+    if not lateness:
+        return {}
+    ordered = sorted(lateness)
+    return {
+        "lateness_p50_seconds": round(_quantile(ordered, 0.5), 3),
+        "lateness_p95_seconds": round(_quantile(ordered, 0.95), 3),
+        "lateness_max_seconds": round(ordered[-1], 3),
+    }
 
 
 def failures_table(failures: list[FailedJob]) -> dg.TableMetadataValue:

@@ -15,13 +15,18 @@ def db() -> None:
 
 
 @db.command("upgrade", short_help="Bring the schema to this release's version.")
+@click.option("--assets", is_flag=True, help="Also the tables of the ready-made assets, `cronless_assets`.")
 @database_options
 @pass_invocation
-def upgrade(invocation: Invocation, as_json: bool) -> None:
+def upgrade(invocation: Invocation, assets: bool, as_json: bool) -> None:
     """Bring the schema `cronless` to this release's version. Does nothing where it is current."""
     from cronless_dagster.store import migrate
 
     before, now = migrate.upgrade(invocation.url())
+    if assets:
+        from cronless_dagster.assets.migrate import upgrade_assets
+
+        upgrade_assets(invocation.url())
     if as_json:
         print_json({"before": before, "now": now})
     elif before == now:

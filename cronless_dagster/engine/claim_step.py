@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -43,12 +43,18 @@ class Ticking(Protocol):
         """Tell whether there is time for another claim."""
 
 
-class ClaimStep:
-    """Claims of each type what is due, the type that waits longest first.
+@dataclass(slots=True)
+class _Room:
+    """How many claims may still be made that are handed over as runs."""
 
-    Claims for runs come first: they are few and quickly made. Those for queues follow, one of each type in turn,
-    each published at once: a type with a backlog keeps no other waiting, and nothing is claimed that this tick
-    has no time to publish.
+    left: int
+
+
+class ClaimStep:
+    """Claims what is due, one claim of each type in turn, beginning with the type that waits longest.
+
+    So a type with a backlog keeps no other waiting. Claims for runs come first: they are few and quickly made.
+    Those for queues follow, each published at once, so that nothing is claimed that this tick has no time to publish.
     """
 
     def __init__(self, tick: Ticking, routes: dict[str, str], queues: QueueRoute | None) -> None:
@@ -63,10 +69,13 @@ class ClaimStep:
             sizes = {name: tick.job_types[name].batch_size for name in self._routes}
             waiting = waiting_types(connection, sizes, now, tick.ids)
         longest_first = sorted(waiting, key=lambda name: waiting[name].since or now)
-        for name in longest_first:
-            if self._routes[name] != "queue":
-                made = self._guarded(name, waiting[name], room)
-                room -= sum(result.claim_id is not None for result in made)
+        runs = [name for name in longest_first if self._routes[name] != "queue"]
+        shared = _Room(room)
+        in_turn = deque(self._guarded(name, waiting[name], shared) for name in runs)
+        while in_turn:
+            claims = in_turn.popleft()
+            if next(claims, None) is not None:
+                in_turn.append(claims)
         if self._queues is not None:
             queued = [name for name in longest_first if self._routes[name] == "queue"]
             doubtful = self._queues.doubtful
@@ -93,7 +102,7 @@ class ClaimStep:
         for name in [*held_up, *(name for name, _ in in_turn)]:
             self._report.left.setdefault(name, "may have more due: the queue takes no more at this tick")
 
-    def _guarded(self, name: str, waiting: Waiting, room: int | None) -> Iterator[ClaimResult]:
+    def _guarded(self, name: str, waiting: Waiting, room: _Room | None) -> Iterator[ClaimResult]:
         """Yield the claims of a type, those that came to nothing too.
 
         What fails is the type's own affair, unless the database is gone.
@@ -106,14 +115,14 @@ class ClaimStep:
             logger.exception("job type %s could not be claimed", name)
             self._report.errors.append(f"{name}: {first_line(error)}")
 
-    def _claims(self, name: str, waiting: Waiting, room: int | None) -> Iterator[ClaimResult]:
+    def _claims(self, name: str, waiting: Waiting, room: _Room | None) -> Iterator[ClaimResult]:
         # What people asked for comes beside what is due, not in its place: one claim of it, as long as something is.
         job_type, route = self._tick.job_types[name], self._routes[name]
         most, batch_size = job_type.most_claims(route), job_type.batch_size
-        made = counted = taken = 0
+        counted = taken = 0
         requests = True
         while True:
-            full = room is not None and made >= room
+            full = room is not None and room.left <= 0
             if counted == most or full:
                 # Whether anything is left is for the next tick to see; say so only where it is known.
                 if taken >= counted * batch_size:
@@ -130,7 +139,7 @@ class ClaimStep:
                 route=route,
                 ids=self._tick.ids,
                 now=self._tick.now,
-                requests=requests and (room is None or room - made > 1),
+                requests=requests and (room is None or room.left > 1),
                 more=self._tick.may_claim,
             )
             self._report.misfired += result.misfired
@@ -146,7 +155,8 @@ class ClaimStep:
                 # All were past their grace and wait for their next occurrence: that costs a turn, and no run.
                 yield result
                 continue
-            made += 1
+            if room is not None:
+                room.left -= 1
             requests = requests and not result.manual
             counted += not result.manual
             taken += 0 if result.manual else result.rows

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from cronless_dagster.scheduling.errors import CronlessError
+
+if TYPE_CHECKING:
+    from datetime import timedelta
 
 
 class JobTypeError(CronlessError):
@@ -15,3 +20,11 @@ class UnknownJobType(CronlessError):
 
 class PermanentFailure(Exception):
     """Raised by a handler: this occurrence failed and another try is known to be useless."""
+
+
+class RetryLater(Exception):
+    """Raised by a handler: this try failed, and the next may come no sooner than `after` from now."""
+
+    def __init__(self, message: str, after: timedelta) -> None:
+        super().__init__(message)
+        self.after = after

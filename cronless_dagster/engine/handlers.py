@@ -6,11 +6,11 @@ import inspect
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from cronless_dagster.engine.coroutines import run_coroutine
-from cronless_dagster.engine.errors import PermanentFailure
+from cronless_dagster.engine.errors import PermanentFailure, RetryLater
 from cronless_dagster.engine.pool import Pool
 from cronless_dagster.scheduling.models import Outcome
 
@@ -35,12 +35,15 @@ class HandlerContext:
         log: Reaches the Dagster run's log.
         now: The instant at which the batch started, aware UTC; the virtual one where the clock is virtual.
         run_id: The Dagster run, if there is one.
+        dagster: The run's `AssetExecutionContext`, with the resources that the job type asked for; None on the
+            queue route and on the command line.
     """
 
     engine: Engine
     log: logging.Logger
     now: datetime
     run_id: str | None = None
+    dagster: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +134,11 @@ def failure(error: BaseException) -> Outcome:
     said = _text(error)
     if isinstance(error, PermanentFailure):
         return Outcome("failure", error=said, retry=False)
+    if isinstance(error, RetryLater):
+        after: object = error.after
+        if isinstance(after, timedelta):
+            return Outcome("failure", error=said, retry_after=max(after, timedelta(0)))
+        said = f"{said} (its after is {_text(after)}: give a timedelta)"
     return Outcome("failure", error=f"{type(error).__name__}: {said}")
 
 

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from importlib import import_module
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from cronless_dagster.engine.dagster_jobs import DAGSTER_JOB, DagsterJob, no_handler, run_of
 from cronless_dagster.engine.errors import JobTypeError, UnknownJobType
 from cronless_dagster.rabbitmq import DEAD
 from cronless_dagster.scheduling.limits import Limits
 from cronless_dagster.scheduling.models import RetryPolicy
+
+if TYPE_CHECKING:
+    from cronless_dagster.store.rows import ClaimedJob
 
 # Dagster's own rule for names, so that a job type can name its asset and its Dagster job.
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}\Z")
 # What a queue holds waits there for its workers: a run's limits would leave them idle until the next tick.
 QUEUE_CLAIMS_PER_TICK = 100
 QUEUE_OPEN_CLAIMS = 200
+# Each scheduled job of these is a claim and a run; Dagster's own run queue bounds how many work at once.
+DAGSTER_JOB_CLAIMS_PER_TICK = 20
+DAGSTER_JOB_OPEN_CLAIMS = 100
 _HandlerT = TypeVar("_HandlerT", bound=Callable[..., Any])
 
 
@@ -35,16 +42,25 @@ class JobType:
         route: "run": one Dagster run for each claim. "queue": a RabbitMQ message for each job, run by workers;
             where no broker is named, such types take the run route too.
         batch_size: The most jobs of one claim, and so of one run.
-        claims_per_tick: The most claims that one tick makes; None: one on the run route, a hundred on the queue.
+        claims_per_tick: The most claims that one tick makes; None: one on the run route, a hundred on the queue,
+            twenty of a Dagster job of the user's own.
         concurrency: Threads that call a "job" handler within one run.
         lease: A claim whose holder hasn't been heard of for so long is taken from it. Holders renew at a third.
         retry: What follows a failure, unless the row says otherwise.
         limits: On claims, rows in flight, and rows in flight of a tenant; None: three open claims on the run
-            route, two hundred on the queue, where each job that its worker died of is a claim of its own.
+            route, two hundred on the queue, where each job that its worker died of is a claim of its own, and a
+            hundred of a Dagster job of the user's own.
         priority: Among queued Dagster runs; higher goes first.
         max_runtime: A Dagster run of this type that lasts longer is ended by Dagster's run monitoring.
         pool: The Dagster concurrency pool of its runs.
         tags: Further tags of its Dagster runs.
+        resources: Keys of Dagster resources that its handler uses, as `context.dagster.resources.<key>`; on the
+            queue route `context.dagster` is None. A mapping also says what makes each, where `build_definitions`
+            is given none.
+        asset: Makes its asset in Dagster, called with the job type; None: `assets.job_types.build_asset`. Where it
+            makes several, the first is the one whose runs do the work.
+        dagster_job: A Dagster job of the user's own, to be run once for each scheduled job in place of a handler;
+            see `JobTypes.dagster_job`.
         description: Shown in the Dagster UI.
     """
 
@@ -62,6 +78,9 @@ class JobType:
     max_runtime: timedelta | None = timedelta(hours=6)
     pool: str | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
+    resources: Collection[str] = ()
+    asset: Callable[[JobType], Any] | None = None
+    dagster_job: DagsterJob | None = None
     description: str | None = None
 
     def __post_init__(self) -> None:
@@ -78,6 +97,11 @@ class JobType:
         self._check_handler()
         self._check_route()
         self._check_numbers()
+        if self.dagster_job is not None and (self.batch_size, self.route) != (1, "run"):
+            raise JobTypeError(
+                f"job type {self.name!r} is a Dagster job with batch_size {self.batch_size} on the {self.route} route:"
+                " declare it by JobTypes.dagster_job"
+            )
 
     def _check_handler(self) -> None:
         if not callable(self.handler):
@@ -133,13 +157,22 @@ class JobType:
         """Return the most claims that one tick makes on a route."""
         if self.claims_per_tick is not None:
             return self.claims_per_tick
+        if self.dagster_job is not None:
+            return DAGSTER_JOB_CLAIMS_PER_TICK
         return QUEUE_CLAIMS_PER_TICK if route == "queue" else 1
 
     def bounds(self, route: str) -> Limits:
         """Return the limits that hold on a route: those given, or the route's."""
         if self.limits is not None:
             return self.limits
+        if self.dagster_job is not None:
+            return Limits(open_claims=DAGSTER_JOB_OPEN_CLAIMS)
         return Limits(open_claims=QUEUE_OPEN_CLAIMS) if route == "queue" else Limits()
+
+    @property
+    def run_route(self) -> str:
+        """The route of its claims that become Dagster runs."""
+        return "run" if self.dagster_job is None else DAGSTER_JOB
 
     @property
     def lease_seconds(self) -> int:
@@ -170,6 +203,59 @@ class JobTypes:
     def batch(self, name: str, **options: Any) -> Callable[[_HandlerT], _HandlerT]:
         """Declare a handler that takes a claim's jobs as a DataFrame and returns an outcome for each id."""
         return self._decorator(name, "batch", options)
+
+    def dagster_job(
+        self,
+        name: str,
+        definition: Any,
+        *,
+        partition: str | Callable[[ClaimedJob], str] | None = None,
+        run_config: Mapping[str, Any] | Callable[[ClaimedJob], Mapping[str, Any]] | None = None,
+        **options: Any,
+    ) -> JobType:
+        """Declare a Dagster job of one's own: each scheduled job that is due becomes one run of it.
+
+        The run's end is the job's: success plans the next occurrence, a failure is tried again by the retry
+        policy, a cancellation is none. The tick sensor records it, so up to a minute later.
+
+        Args:
+            name: The job type.
+            definition: What `define_asset_job` or `@job` returned.
+            partition: Which partition a run materializes: "tenant_id", "name", "payload.<key>" or a function of
+                the `ClaimedJob`. A dynamic partition that is missing is added.
+            run_config: For each run, or a function of the `ClaimedJob`.
+            options: Of `JobType`: `limits`, `retry`, `max_runtime`, `priority`, `tags`, ….
+
+        Raises:
+            JobTypeError: A name that is taken, or an option that a Dagster job can't have.
+        """
+        wrong = {
+            "handler",
+            "takes",
+            "route",
+            "batch_size",
+            "concurrency",
+            "pool",
+            "resources",
+            "asset",
+        } & options.keys()
+        if wrong:
+            raise JobTypeError(
+                f"job type {name!r} is a Dagster job and can't have {', '.join(sorted(wrong))}: leave it out"
+            )
+        if not isinstance(getattr(definition, "name", None), str):
+            raise JobTypeError(
+                f"job type {name!r} is given {type(definition).__name__}: give what define_asset_job or @job returned"
+            )
+        return self.declare(
+            JobType(
+                name=name,
+                handler=no_handler,
+                batch_size=1,
+                dagster_job=DagsterJob(definition, run_of(partition, run_config)),
+                **options,
+            )
+        )
 
     def _decorator(self, name: str, takes: Any, options: dict[str, Any]) -> Callable[[_HandlerT], _HandlerT]:
         if not isinstance(name, str):

@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from cronless_dagster.engine.job_types import JobTypes
 from cronless_dagster.engine.running import ClaimReport, run_claim
 from cronless_dagster.engine.tick import tick
 from cronless_dagster.scheduling.shards import FULL, IdRange
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Engine
 
-    from cronless_dagster.engine.job_types import JobTypes
     from cronless_dagster.engine.queueing import Queue
     from cronless_dagster.engine.report import TickReport
 
@@ -36,8 +36,10 @@ def tick_and_run(
     """Tick once and run what was claimed, one claim after the other.
 
     The claims are made for this route alone: Dagster's sensor leaves them to their lease, and a process that
-    dies here loses nothing. Where a `queue` is given, job types of that route are published for its workers.
+    dies here loses nothing. Users' own Dagster jobs are left to the sensor. Where a `queue` is given, job types of
+    that route are published for its workers.
     """
+    job_types = JobTypes(tuple(one for one in job_types if one.dagster_job is None))
     report = tick(engine, job_types, now=now, ids=ids, route="local", history_days=history_days, queue=queue)
     ran = []
     for one in report.hand_over:

@@ -104,6 +104,7 @@ def run_claim(
     now: datetime | None = None,
     log: logging.Logger | None = None,
     progress: Callable[[ClaimReport], None] | None = None,
+    dagster: Any = None,
 ) -> ClaimReport:
     """Run the jobs of a claim and plan their next occurrences.
 
@@ -119,6 +120,7 @@ def run_claim(
         now: An instant in place of the clock; only where the clock is virtual.
         log: Where handlers log.
         progress: Called after each finished batch.
+        dagster: The Dagster run's context, for handlers.
 
     Raises:
         UnknownJobType: This code doesn't declare the claim's type; nothing was started.
@@ -147,7 +149,7 @@ def run_claim(
         engine_for_threads(engine, at_once) as theirs,
         Heartbeat(engine, claim_id, execution_id, claim.lease_seconds, now) as heartbeat,
     ):
-        context = HandlerContext(theirs, log or logging.getLogger(job_type.name), at, run_id)
+        context = HandlerContext(theirs, log or logging.getLogger(job_type.name), at, run_id, dagster)
         lost = heartbeat.lost.is_set
         run = _Run(engine, job_type, claim, execution_id, run_id, now, context, lost=lost, progress=progress)
         try:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
     from uuid import UUID
 
 RunState = Literal["waiting", "started", "success", "failure", "canceled"]
@@ -19,12 +20,14 @@ class RunView:
     Attributes:
         dispatch: The hand-over it belongs to.
         state: "waiting" (queued, starting) and "started" may still do something; the others have ended.
+        started_at: When it began to work, aware UTC.
     """
 
     run_id: str
     claim_id: UUID
     dispatch: int
     state: RunState
+    started_at: datetime | None = None
 
     @property
     def ended(self) -> bool:
@@ -37,6 +40,9 @@ class Runs(Protocol):
 
     def of_claims(self, claim_ids: Sequence[UUID]) -> Sequence[RunView]:
         """Return all runs of these claims, in one query."""
+
+    def why(self, run_id: str) -> str:
+        """Return why a run failed, in one line."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,26 +11,17 @@ import time
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
-from sqlalchemy.exc import SQLAlchemyError
-
 from cronless_dagster.engine.claim_step import ClaimStep
 from cronless_dagster.engine.planning import finish_reported, follow_zone_data, plan_rows
 from cronless_dagster.engine.queueing import QueueClaims, QueueRoute
-from cronless_dagster.engine.reconciling import (
-    by_claim,
-    decide,
-    decide_forgotten,
-    decide_local,
-    hand_overs,
-)
+from cronless_dagster.engine.reconcile_step import ReconcileStep
+from cronless_dagster.engine.reconciling import hand_overs
 from cronless_dagster.engine.report import TickReport, first_line
-from cronless_dagster.engine.rescue import carry_out
-from cronless_dagster.scheduling.errors import CronlessError
 from cronless_dagster.scheduling.shards import FULL, IdRange
 from cronless_dagster.store import claims as store
 from cronless_dagster.store.clock import current_time
 from cronless_dagster.store.database import transaction
-from cronless_dagster.store.declarations import declare, forgotten_types
+from cronless_dagster.store.declarations import declare
 from cronless_dagster.store.errors import DatabaseNotMigrated, DatabaseUnavailable
 from cronless_dagster.store.history import ensure_partitions, prune
 from cronless_dagster.store.progress import read_progress, write_progress
@@ -41,7 +32,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Engine
 
-    from cronless_dagster.engine.job_types import JobTypes
+    from cronless_dagster.engine.job_types import JobType, JobTypes
     from cronless_dagster.engine.queueing import Publishing, Queue
     from cronless_dagster.engine.runs import Runs
 
@@ -183,49 +174,9 @@ class _Tick:
             self.report.seconds[name] = round(time.monotonic() - started, 4)
 
     def reconcile(self, runs: Runs | None, route: str) -> None:
-        """Compare open claims with the executor's runs; local claims are judged by their lease, by anybody."""
-        at = self.report.now
-        with transaction(self.engine) as connection:
-            claims = store.open_claims(connection)
-            forgotten = forgotten_types(
-                connection, {one.job_type for one in claims if one.job_type not in self.job_types}, at
-            )
-        mine = [claim for claim in claims if self.ids.contains(claim.id_low)]
-        asked = (
-            [claim for claim in mine if claim.route == "run"] if runs is not None and route == "run" else []
-        )
-        seen = by_claim(runs.of_claims([claim.id for claim in asked])) if runs is not None and asked else {}
-        # A type that isn't declared here may be run by another Dagster, whose runs aren't among these: that none
-        # is seen says nothing then.
-        actions = [
-            (claim, *decide(claim, seen.get(claim.id, []), self.report.now))
-            for claim in asked
-            if claim.id in seen
-            or claim.state == "RUNNING"
-            or claim.job_type in self.job_types
-            or claim.job_type in forgotten
-        ]
-        actions += [
-            (claim, decide_forgotten(claim, seen.get(claim.id, [])), None)
-            for claim in mine
-            if claim.job_type in forgotten and claim.route == "run"
-        ]
-        actions += [
-            (claim, decide_local(claim, self.report.now), None) for claim in mine if claim.route == "local"
-        ]
+        """Compare open claims with the executor's runs."""
+        ReconcileStep(self, runs).reconcile(route)
         self.reconciled = True
-        for claim, action, run_id in actions:
-            if action == "keep" or not self.may_claim():
-                continue
-            try:
-                happened = carry_out(self.engine, claim, action, run_id, self.job_types, self.now)
-            except (CronlessError, SQLAlchemyError) as error:
-                # One claim that can't be mended must not keep the others from their rescue.
-                logger.exception("claim %s could not be reconciled", claim.id)
-                self.report.errors.append(f"claim {claim.id}: {first_line(error)}")
-                continue
-            if happened is not None:
-                self.report.count(happened)
 
     def connected(self, publishing: Publishing, doubtful: Sequence[str]) -> QueueRoute:
         """See how the queues stand. Raises BrokerError where the broker can't say."""
@@ -242,7 +193,10 @@ class _Tick:
                 claim.handed_over_at is None
                 for claim in self._to_hand_over(store.open_claims(connection), route)
             )
-        routes = {one.name: "queue" if queues and one.route == "queue" else route for one in self.job_types}
+        routes = {
+            one.name: "queue" if queues and one.route == "queue" else self._route(one, route)
+            for one in self.job_types
+        }
         if not self.reconciled:
             routes = {name: on for name, on in routes.items() if on == "queue"}
         if self.queues is None:
@@ -262,14 +216,18 @@ class _Tick:
                     connection, [one.claim_id for one in self.report.hand_over], self.report.now
                 )
 
+    @staticmethod
+    def _route(job_type: JobType, route: str) -> str:
+        return job_type.run_route if route == "run" else route
+
     def _to_hand_over(self, claims: list[store.Claim], route: str) -> list[store.Claim]:
         """Return those of the open claims that this dispatcher could hand over, now or later."""
         return [
             claim
             for claim in claims
             if claim.state == "CLAIMED"
-            and claim.route == route
             and claim.job_type in self.job_types
+            and claim.route == self._route(self.job_types[claim.job_type], route)
             and self.ids.contains(claim.id_low)
         ]
 

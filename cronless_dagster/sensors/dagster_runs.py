@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -45,6 +46,26 @@ class DagsterRuns:
             views += _views(records)
         return views
 
+    def why(self, run_id: str) -> str:
+        """Return the first error of a failed run, as people would look it up in its log."""
+        try:
+            said = self._first_error(run_id)
+        except Exception as error:  # noqa: BLE001 - a log that can't be read must not keep a failure from its record
+            said = f"its log can't be read, {type(error).__name__}"
+        if said is not None:
+            return f"{said} (its Dagster run {run_id})"
+        return f"its Dagster run {run_id} failed without an error in its log: look at the run"
+
+    def _first_error(self, run_id: str) -> str | None:
+        for event_type in (dg.DagsterEventType.STEP_FAILURE, dg.DagsterEventType.RUN_FAILURE):
+            for entry in self._instance.all_logs(run_id, of_type=event_type):
+                error = getattr(entry.get_dagster_event().event_specific_data, "error", None)
+                error = getattr(error, "cause", None) or error
+                lines = error.message.strip().splitlines() if error is not None else []
+                if lines:
+                    return str(lines[0])
+        return None
+
 
 def _views(records: Sequence[dg.RunRecord]) -> Iterator[RunView]:
     for record in records:
@@ -59,7 +80,11 @@ def _views(records: Sequence[dg.RunRecord]) -> Iterator[RunView]:
             state = "failure"
         dispatch = run.tags.get(DISPATCH_TAG, "")
         yield RunView(
-            run.run_id, UUID(run.tags[CLAIM_TAG]), int(dispatch) if dispatch.isdigit() else 0, state
+            run.run_id,
+            UUID(run.tags[CLAIM_TAG]),
+            int(dispatch) if dispatch.isdigit() else 0,
+            state,
+            None if record.start_time is None else datetime.fromtimestamp(record.start_time, UTC),
         )
 
 

@@ -23,9 +23,12 @@ from cronless_dagster.engine.tick import BUDGET_SECONDS, HISTORY_DAYS, MAX_HAND_
 from cronless_dagster.rabbitmq.publisher import Publisher
 from cronless_dagster.scheduling.errors import CronlessError
 from cronless_dagster.scheduling.shards import shard as shard_of
+from cronless_dagster.sensors.dagster_jobs import DagsterJobRequests
 from cronless_dagster.sensors.dagster_runs import DagsterRuns
 
 if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
     from cronless_dagster.engine.job_types import JobType, JobTypes
     from cronless_dagster.engine.queueing import Queue
     from cronless_dagster.engine.report import TickReport
@@ -77,7 +80,7 @@ def build_tick_sensor(
         dagster.DagsterError: Dagster refuses what a job type says of its runs, such as its tags.
     """
     ids = shard_of(*shard)
-    for job_type in job_types:
+    for job_type in (one for one in job_types if one.dagster_job is None):
         # What Dagster refuses in a request must show here and now: at a tick it would take all others with it.
         _run_request(HandOver(UUID(int=0), job_type.name, 0, 0, manual=False), job_type)
 
@@ -106,7 +109,7 @@ def build_tick_sensor(
             )
         except CronlessError as error:
             raise TickFailed(str(error)) from None
-        return _result(context, report, job_types)
+        return _result(context, report, job_types, resource.engine())
 
     return evaluate
 
@@ -132,16 +135,27 @@ def _queue(resource: RabbitMQResource) -> Queue | None:
     return None if broker is None else partial(Publisher, broker)
 
 
-def _result(context: dg.SensorEvaluationContext, report: TickReport, job_types: JobTypes) -> dg.SensorResult:
+def _result(
+    context: dg.SensorEvaluationContext, report: TickReport, job_types: JobTypes, engine: Engine
+) -> dg.SensorResult:
     summary = report.summary()
     # A tick's log is a file that Dagster never deletes: none for ticks that say it all in their skip reason.
     for error in report.errors:
         context.log.error(error)
-    if report.hand_over:
+    requests, own = [], DagsterJobRequests(context, engine)
+    for one in report.hand_over:
+        job_type = job_types[one.job_type]
+        if job_type.dagster_job is None:
+            requests.append(_run_request(one, job_type))
+            continue
+        request, refused = own.request(one, job_type, _tags(one, job_type))
+        if request is not None:
+            requests.append(request)
+        if refused is not None:
+            context.log.warning(refused)
+    if requests:
         context.log.info("%s (%.2f s)", summary, sum(report.seconds.values()))
-        return dg.SensorResult(
-            run_requests=[_run_request(one, job_types[one.job_type]) for one in report.hand_over]
-        )
+        return dg.SensorResult(run_requests=requests, dynamic_partitions_requests=own.partitions)
     if report.errors:
         # Nothing is lost by failing: there is nothing to hand over, and a red tick is seen.
         raise TickFailed(summary)
@@ -149,8 +163,16 @@ def _result(context: dg.SensorEvaluationContext, report: TickReport, job_types: 
 
 
 def _run_request(one: HandOver, job_type: JobType) -> dg.RunRequest:
+    return dg.RunRequest(
+        run_key=one.run_key,
+        job_name=dagster_job_name(job_type.name),
+        run_config=run_config(job_type.name, one.claim_id),
+        tags={**job_type.tags, **_tags(one, job_type)},
+    )
+
+
+def _tags(one: HandOver, job_type: JobType) -> dict[str, str]:
     tags = {
-        **job_type.tags,
         **NO_RETRIES,
         CLAIM_TAG: str(one.claim_id),
         DISPATCH_TAG: str(one.dispatch),
@@ -160,12 +182,7 @@ def _run_request(one: HandOver, job_type: JobType) -> dg.RunRequest:
         tags[MAX_RUNTIME_TAG] = str(int(job_type.max_runtime.total_seconds()))
     if job_type.priority:
         tags["dagster/priority"] = str(job_type.priority)
-    return dg.RunRequest(
-        run_key=one.run_key,
-        job_name=dagster_job_name(job_type.name),
-        run_config=run_config(job_type.name, one.claim_id),
-        tags=tags,
-    )
+    return tags
 
 
 def _description(shard: tuple[int, int]) -> str:

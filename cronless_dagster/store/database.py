@@ -246,7 +246,8 @@ def require_current(engine: Engine) -> None:
 
 def _not_migrated(engine: Engine) -> DatabaseNotMigrated:
     return DatabaseNotMigrated(
-        f"the database at {_shown(engine)} has no current cronless schema: run `cronless db upgrade`"
+        f"the database at {_shown(engine)} has no current cronless schema: run `cronless db upgrade`,"
+        " with --assets where the ready-made assets are used"
     )
 
 

@@ -4,5 +4,5 @@ from __future__ import annotations
 
 SCHEMA = "cronless"
 VERSION_TABLE = "alembic_version"
-HEAD = "0002"
-KNOWN = ("0001", HEAD)
+HEAD = "0003"
+KNOWN = ("0001", "0002", HEAD)

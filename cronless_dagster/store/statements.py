@@ -9,6 +9,6 @@ from sqlalchemy import TextClause, text
 
 
 @cache
-def statement(name: str) -> TextClause:
-    """Return the statement of `sql/<name>.sql`; parameters are written `:name`."""
-    return text(files("cronless_dagster.store").joinpath("sql", f"{name}.sql").read_text(encoding="utf-8"))
+def statement(name: str, package: str = "cronless_dagster.store") -> TextClause:
+    """Return the statement of a package's `sql/<name>.sql`; parameters are written `:name`."""
+    return text(files(package).joinpath("sql", f"{name}.sql").read_text(encoding="utf-8"))

@@ -120,6 +120,13 @@ scheduled_job = Table(
     Index("scheduled_job_reported", "id", postgresql_where=text("report IS NOT NULL")),
     Index("scheduled_job_invalid", "job_type", "id", postgresql_where=text("status = 'INVALID'")),
     Index(
+        "scheduled_job_failing",
+        text("consecutive_failures DESC"),
+        "id",
+        postgresql_where=text("consecutive_failures >= 3"),
+    ),
+    Index("scheduled_job_over", "status", "job_type", postgresql_where=text("status IN ('DONE', 'FAILED')")),
+    Index(
         "scheduled_job_ended",
         "tenant_id",
         "job_type",
@@ -189,6 +196,12 @@ job_execution = Table(
     Column("missed_count", Integer),
     Column("missed_reason", Text),
     Index("job_execution_job", "job_id", text("recorded_at DESC")),
+    Index(
+        "job_execution_recorded",
+        "recorded_at",
+        postgresql_using="brin",
+        postgresql_with={"autosummarize": "on"},
+    ),
     postgresql_partition_by="RANGE (recorded_at)",
 )
 

@@ -275,6 +275,23 @@ class TestMachinery:
         assert_all_done_once(engine, ids)
 
 
+def test_a_handler_reaches_dagster_and_its_resources(
+    engine: Engine, pg_url: str, instance: dg.DagsterInstance
+) -> None:
+    """What the job type asks for is there under its key, and the run's own context too."""
+    seen: list[tuple[str, str]] = []
+
+    def handler(_job: ClaimedJob, context: HandlerContext) -> None:
+        seen.append((context.dagster.resources.greeting, context.dagster.run.run_id))
+
+    types = digest_types(handler, resources={"greeting": lambda: "good morning"})
+    location = Location(types, pg_url, instance)
+    add_due(engine, "digest", 1)
+    [request] = location.tick().run_requests
+    result = location.execute(request)
+    assert seen == [("good morning", result.run_id)]
+
+
 def test_a_job_type_becomes_an_asset_of_its_own() -> None:
     """Name, group, description, kinds, check and pool are what people see and set."""
     job_type = JobType(name="digest", handler=fail_if_told, description="Mail the digest.", pool="mail")

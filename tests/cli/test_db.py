@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import text
 
 from cronless_dagster.cli.app import COMMANDS
+from cronless_dagster.store.database import create_store_engine
 from cronless_dagster.store.embedded import EmbeddedPostgres
 from cronless_dagster.store.revision import HEAD
 
@@ -30,6 +31,26 @@ def test_upgrade_is_repeatable(run_anywhere: Callable[..., Ran], empty_pg_url: s
     assert run_anywhere("db", "upgrade", *database, "--json").json == {"before": None, "now": HEAD}
     assert run_anywhere("db", "upgrade", *database).stdout == f"The schema is current (version {HEAD}).\n"
     assert run_anywhere("db", "status", *database).status == 0
+
+
+def test_the_tables_of_the_ready_made_assets_come_when_asked_for(
+    run_anywhere: Callable[..., Ran], empty_pg_url: str
+) -> None:
+    """Without --assets there is no second schema; with it there is, and a second time changes nothing."""
+    database = ("--database-url", empty_pg_url)
+
+    def has_accounts() -> bool:
+        made = create_store_engine(empty_pg_url)
+        with made.connect() as connection:
+            found = connection.scalar(text("SELECT to_regclass('cronless_assets.account')"))
+        made.dispose()
+        return found is not None
+
+    run_anywhere("db", "upgrade", *database)
+    assert not has_accounts()
+    for _ in range(2):
+        assert run_anywhere("db", "upgrade", "--assets", *database).status == 0
+        assert has_accounts()
 
 
 def test_a_newer_schema_is_named(run: Callable[..., Ran], engine: Engine) -> None:

@@ -1,6 +1,6 @@
 """The code location of the crash tests: the real definitions, with switches at the points where processes die."""
 
-from __future__ import annotations
+# No `from __future__ import annotations`: Dagster reads the annotations of a body as classes, not as texts.
 
 import time
 from typing import Any
@@ -11,6 +11,7 @@ import cronless_dagster.assets.job_types as runs
 import cronless_dagster.sensors.tick as sensors
 from cronless_dagster.definitions import build_definitions
 from cronless_dagster.engine import running
+from cronless_dagster.engine.job_types import JobTypes
 from tests.dagster import switches
 from tests.dagster.job_types import job_types
 
@@ -40,7 +41,22 @@ sensors.tick = tick  # type: ignore[assignment]
 runs.run_claim = run_claim  # type: ignore[assignment]
 
 
+@dg.asset(partitions_def=dg.DynamicPartitionsDefinition(name="own_tenant"))
+def own_report(context: dg.AssetExecutionContext) -> None:
+    """An asset of a user's, which knows nothing of scheduled jobs."""
+    if context.partition_key.startswith("broken"):
+        raise ValueError("no report for this tenant")
+
+
+own_report_job = dg.define_asset_job("own_report_job", selection=[own_report])
+all_types = JobTypes(tuple(job_types))
+all_types.dagster_job("own_report", own_report_job, partition="tenant_id")
+
+
 @dg.definitions
 def defs() -> dg.Definitions:
     """Return the definitions, with a sensor that may be evaluated each second."""
-    return build_definitions(job_types, minimum_interval_seconds=1)
+    return dg.Definitions.merge(
+        build_definitions(all_types, minimum_interval_seconds=1),
+        dg.Definitions(assets=[own_report], jobs=[own_report_job]),
+    )

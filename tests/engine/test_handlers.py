@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cronless_dagster.engine.errors import PermanentFailure
+from cronless_dagster.engine.errors import PermanentFailure, RetryLater
 from cronless_dagster.engine.handlers import HandlerContext, Tries, jobs_frame
 from cronless_dagster.engine.job_types import JobType
 from cronless_dagster.engine.pool import Pool
@@ -135,6 +135,18 @@ class TestOneJob:
         assert outcomes(raising(PermanentFailure("no such user"))) == [
             Outcome("failure", error="no such user", retry=False)
         ]
+
+    def test_a_handler_may_ask_for_time(self) -> None:
+        """`RetryLater` carries how long to wait at least, and never a negative time."""
+        assert outcomes(raising(RetryLater("busy", timedelta(minutes=7)))) == [
+            Outcome("failure", error="busy", retry_after=timedelta(minutes=7))
+        ]
+        assert outcomes(raising(RetryLater("busy", timedelta(minutes=-7))))[0].retry_after == timedelta(0)
+
+    def test_a_time_that_is_none_is_said_and_harms_nobody(self) -> None:
+        """Seconds in place of a timedelta: a failure by the retry policy, and the neighbours go on."""
+        got = outcomes(raising(RetryLater("busy", 30)), 3, concurrency=2)  # type: ignore[arg-type]
+        assert [one.error for one in got] == ["RetryLater: busy (its after is 30: give a timedelta)"] * 3
 
     def test_an_outcome_that_contradicts_itself_fails_its_job(self) -> None:
         """A nonsense outcome raises inside the handler and is its failure."""

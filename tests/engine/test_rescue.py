@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from cronless_dagster.engine import rescue
+from cronless_dagster.engine import reconcile_step, rescue
 from cronless_dagster.engine import tick as tick_module
 from cronless_dagster.engine.job_types import JobTypes
 from cronless_dagster.engine.local import tick_and_run
@@ -556,6 +556,6 @@ def test_rescues_end_with_the_ticks_time(world: World, monkeypatch: pytest.Monke
         clock[0] += 8
         return real(*rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(tick_module, "carry_out", slow)
+    monkeypatch.setattr(reconcile_step, "carry_out", slow)
     assert world.tick(after(minutes=2), budget_seconds=20).reconciled == {"again": 3}
     assert world.tick(after(minutes=2), budget_seconds=20).reconciled == {"again": 3}

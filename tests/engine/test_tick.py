@@ -570,6 +570,18 @@ class TestLimits:
         assert set(report.left) == {"type_5", "type_6", "type_7"}
         assert set(report.left.values()) == {"may have more due: the tick hands over no more claims"}
 
+    def test_a_backlog_of_many_claims_leaves_room_for_other_types(self, world: World) -> None:
+        """A type of one job a claim, due the longest, takes its turns and not all places of the hand-over."""
+        world.types = types_of(
+            nothing, "backlog", "other", claims_per_tick=20, batch_size=1, limits=Limits(open_claims=None)
+        )
+        for n in range(10):
+            add(world.engine, job_type="backlog", name=str(n))
+        world.tick()
+        add(world.engine, job_type="other")
+        world.tick(after(seconds=30))
+        assert world.tick(after(minutes=2), max_hand_over=4).claimed == {"backlog": 3, "other": 1}
+
     def test_a_persons_requests_come_beside_what_is_due(self, world: World) -> None:
         """A request each minute must not keep a type's due rows waiting for ever."""
         due = add_many(world.engine, 3)

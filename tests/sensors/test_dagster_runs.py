@@ -125,3 +125,33 @@ def test_a_run_ended_by_its_time_limit_was_not_canceled_by_a_person(
     monkeypatch.setattr(instance, "get_run_records", lambda **_: [timed])
     [view] = DagsterRuns(instance).of_claims([claim])
     assert view.state == state
+
+
+def test_why_a_run_failed_is_one_line_with_its_run(instance: dg.DagsterInstance) -> None:
+    """The first line of what was raised, and where to read the rest."""
+
+    @dg.op
+    def broken() -> None:
+        raise ValueError("no such account\nand more")
+
+    @dg.job
+    def breaking() -> None:
+        broken()
+
+    result = breaking.execute_in_process(instance=instance, raise_on_error=False)
+    assert DagsterRuns(instance).why(result.run_id) == (
+        f"ValueError: no such account (its Dagster run {result.run_id})"
+    )
+
+
+def test_a_run_without_a_readable_log_failed_all_the_same(
+    instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log that is empty, or that Dagster can't read, is said so."""
+    assert "without an error in its log" in DagsterRuns(instance).why("none")
+
+    def unreadable(*_: object, **__: object) -> None:
+        raise KeyError("an event of another release")
+
+    monkeypatch.setattr(instance, "all_logs", unreadable)
+    assert "its log can't be read, KeyError" in DagsterRuns(instance).why("some")

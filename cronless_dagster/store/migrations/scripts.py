@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-_HERE = Path(__file__).parent
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
-def run_files(connection: Any, directory: str) -> None:
-    """Run the files of a directory beside this one, in the order of their numbers, in the caller's transaction.
+def run_files(connection: Any, directory: Path) -> None:
+    """Run the files of a directory in the order of their numbers, in the caller's transaction.
 
     Through the driver: the files hold percent signs and many statements each.
     """
     with connection.connection.driver_connection.cursor() as cursor:
-        for file in sorted((_HERE / directory).glob("*.sql")):
+        for file in sorted(directory.glob("*.sql")):
             cursor.execute(file.read_text(encoding="utf-8"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from alembic import op
 from sqlalchemy import text
 
@@ -17,7 +19,7 @@ _HISTORY_DAYS_AHEAD = 14
 
 def upgrade() -> None:
     """Create everything, and the history's partitions of the next days."""
-    run_files(op.get_bind(), "initial")
+    run_files(op.get_bind(), Path(__file__).parent.parent / "initial")
     op.get_bind().execute(
         text(
             "SELECT cronless.ensure_history_partition((cronless.clock_now() AT TIME ZONE 'UTC')::date + n)"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from alembic import op
 
 from cronless_dagster.store.migrations.scripts import run_files
@@ -14,7 +16,7 @@ depends_on = None
 
 def upgrade() -> None:
     """Add the index and the start that notes itself on the claim."""
-    run_files(op.get_bind(), "queue")
+    run_files(op.get_bind(), Path(__file__).parent.parent / "queue")
 
 
 def downgrade() -> None:

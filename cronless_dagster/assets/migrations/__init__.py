@@ -1,0 +1,1 @@
+"""Alembic's revisions of the schema `cronless_assets`."""
