@@ -1,0 +1,222 @@
+"""The asset `account_research`: a tenant is a partition, and time is the history of its materializations."""
+
+# No `from __future__ import annotations`: Dagster reads the annotations of a body as classes, not as texts.
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+from sqlalchemy import Engine
+
+from cronless_dagster.assets.fetching.resource import FetcherResource
+from cronless_dagster.assets.job_types import (
+    CHECK_NAME,
+    JOB_TYPE_TAG,
+    PREFIX,
+    ClaimConfig,
+    op_name,
+    work_on_claim,
+)
+from cronless_dagster.assets.materializing import log_materializations
+from cronless_dagster.assets.partitions import TENANTS, TenantError, tenant_partition
+from cronless_dagster.assets.research.accounts import JOB_TYPE, items_by_tenant, tenants_with_accounts
+from cronless_dagster.assets.research.backfill import refresh_tenants
+from cronless_dagster.assets.research.feeds import MAX_ITEMS
+from cronless_dagster.assets.research.handler import ResearchOptions, refresh_job
+from cronless_dagster.assets.research.metadata import TABLE, tenant_metadata
+from cronless_dagster.assets.research.overview_asset import build_overview_asset
+from cronless_dagster.assets.research.reading import Reader
+from cronless_dagster.assets.research.summaries import WEEKS
+from cronless_dagster.assets.research.tally import Tally, TenantTally
+from cronless_dagster.assets.summary import failed_jobs_check, summary_metadata
+from cronless_dagster.engine.job_types import JobType
+from cronless_dagster.scheduling.errors import CronlessError
+from cronless_dagster.settings import Settings
+from cronless_dagster.store.database import transaction
+
+DESCRIPTION = (
+    "News of the accounts that a tenant watches: feeds, pages and files, refreshed by scheduled jobs."
+    " Materialize a tenant's partition to refresh all of its accounts now; their schedules stay as they are."
+)
+_CHECK = dg.AssetCheckSpec(
+    CHECK_NAME, asset=dg.AssetKey(JOB_TYPE), description="Did all scheduled jobs of the run's batch succeed?"
+)
+
+
+def account_research(
+    *,
+    name: str = JOB_TYPE,
+    concurrency: int = 16,
+    batch_size: int = 500,
+    files_home: Path | None = None,
+    most_items: int = MAX_ITEMS,
+    weeks: int = WEEKS,
+    fail_after: timedelta = timedelta(hours=24),
+    warn_after: timedelta = timedelta(hours=12),
+    **options: Any,
+) -> JobType:
+    """Return the job type of account research, with its assets `account_research` and `account_overview`.
+
+    Args:
+        name: Of the job type; its assets keep theirs.
+        concurrency: How many accounts are refreshed at once; how many of one host is the fetcher's affair.
+        batch_size: The most accounts of one run.
+        files_home: The directory of CSV and Parquet sources; None: CRONLESS_FILES_HOME.
+        most_items: Of a feed; what lies beyond is left out.
+        weeks: How many ISO weeks a summary counts.
+        fail_after: Without a materialization for so long, the assets count as stale.
+        warn_after: From when on Dagster warns.
+        options: Of `JobType`: `route`, `retry`, `limits`, `lease`, `pool`, ….
+    """
+    research = ResearchOptions(files_home, most_items, weeks)
+    return JobType(
+        name=name,
+        handler=partial(refresh_job, options=research),
+        concurrency=concurrency,
+        batch_size=batch_size,
+        resources={"fetcher": FetcherResource},
+        asset=partial(build_assets, research=research, fail_after=fail_after, warn_after=warn_after),
+        **{"description": DESCRIPTION, **options},
+    )
+
+
+def build_assets(
+    job_type: JobType,
+    *,
+    research: ResearchOptions,
+    fail_after: timedelta,
+    warn_after: timedelta,
+    resource_key: str = "cronless",
+) -> list[dg.AssetsDefinition]:
+    """Return the asset that the job type's runs materialize, and the one downstream of it."""
+    key = dg.AssetKey(JOB_TYPE)
+
+    # A multi-asset of one, because only a subsettable one may leave its check out; skippable, so that Dagster adds no
+    # materialization of its own to those that the body logs.
+    @dg.multi_asset(
+        name=op_name(job_type.name),
+        specs=[
+            dg.AssetSpec(
+                key,
+                description=job_type.description,
+                group_name=PREFIX,
+                kinds={"python", "pandas", "postgres"},
+                tags={JOB_TYPE_TAG: job_type.name},
+                metadata={"dagster/table_name": TABLE},
+                freshness_policy=dg.FreshnessPolicy.time_window(
+                    fail_window=fail_after, warn_window=warn_after
+                ),
+                skippable=True,
+            )
+        ],
+        check_specs=[_CHECK],
+        can_subset=True,
+        partitions_def=dg.DynamicPartitionsDefinition(name=TENANTS),
+        backfill_policy=dg.BackfillPolicy.single_run(),
+        required_resource_keys={resource_key, *job_type.resources},
+        pool=job_type.pool,
+    )
+    def research_run(context: dg.AssetExecutionContext, config: ClaimConfig) -> Iterator[dg.AssetCheckResult]:
+        engine: Engine = getattr(context.resources, resource_key).engine()
+        try:
+            reader = research.reader(context.resources.fetcher.fetcher(), Settings.from_env(os.environ))
+            if config.claim_id:
+                yield from _claim(context, job_type, config.claim_id, engine, reader, resource_key)
+            elif context.has_partition_key or context.has_partition_key_range:
+                _backfill(context, job_type, engine, reader, research.weeks)
+            else:
+                context.log.warning(
+                    "Neither a claim nor a partition was given, so there is nothing to do: choose the tenants whose"
+                    " accounts are to be refreshed now; scheduled refreshes are run by the tick sensor."
+                )
+        except CronlessError as error:
+            raise dg.Failure(description=str(error), allow_retries=False) from error
+
+    overview = build_overview_asset(
+        upstream=key, fail_after=fail_after, warn_after=warn_after, group=PREFIX, resource_key=resource_key
+    )
+    return [research_run, overview]
+
+
+def _claim(
+    context: dg.AssetExecutionContext,
+    job_type: JobType,
+    claim: str,
+    engine: Engine,
+    reader: Reader,
+    resource_key: str,
+) -> Iterator[dg.AssetCheckResult]:
+    """Run a claimed batch, and materialize the partition of each of its tenants."""
+    tally = Tally()
+    counting = replace(job_type, handler=partial(job_type.handler, reader=reader, told=tally.of_job))
+    report = work_on_claim(context, counting, claim, key=dg.AssetKey(JOB_TYPE), resource_key=resource_key)
+    if report is None:
+        return
+    _materialize(context, engine, tally.tenants, {"claim": claim})
+    # The run as a whole belongs to no partition.
+    context.log_event(dg.AssetObservation(JOB_TYPE, metadata=summary_metadata(report)))
+    yield failed_jobs_check(report, CHECK_NAME, dg.AssetKey(JOB_TYPE))
+
+
+def _backfill(
+    context: dg.AssetExecutionContext, job_type: JobType, engine: Engine, reader: Reader, weeks: int
+) -> None:
+    """Refresh the accounts of the partitions that a person chose."""
+    tenants = list(context.partition_keys)
+    tally = refresh_tenants(engine, reader, tenants, concurrency=job_type.concurrency, weeks=weeks)
+    by_tenant = {tenant: tally.tenants.get(tenant, TenantTally()) for tenant in tenants}
+    failed = [tenant for tenant, told in by_tenant.items() if told.failed and not told.refreshed]
+    for tenant, told in by_tenant.items():
+        if not told.failed and not told.refreshed:
+            context.log.warning("Tenant %r has no accounts, so there was nothing to refresh.", tenant)
+    _materialize(
+        context, engine, {tenant: told for tenant, told in by_tenant.items() if tenant not in failed}, {}
+    )
+    if failed:
+        first = by_tenant[failed[0]].failures[0]
+        raise dg.Failure(
+            description=f"no account of {len(failed):,} of {len(tenants):,} tenants could be refreshed: of"
+            f" {failed[0]!r} for example {first.account!r}, since {first.error}",
+            allow_retries=False,
+        )
+
+
+def _materialize(
+    context: dg.AssetExecutionContext,
+    engine: Engine,
+    by_tenant: dict[str, TenantTally],
+    more: dict[str, Any],
+) -> None:
+    with transaction(engine) as connection:
+        items = items_by_tenant(connection, list(by_tenant))
+        _add_partitions(context.instance, tenants_with_accounts(connection))
+    log_materializations(
+        context,
+        [
+            dg.AssetMaterialization(
+                JOB_TYPE, partition=tenant, metadata={**tenant_metadata(told, items.get(tenant, 0)), **more}
+            )
+            for tenant, told in sorted(by_tenant.items())
+        ],
+    )
+
+
+def _add_partitions(instance: dg.DagsterInstance, tenants: Sequence[str]) -> None:
+    """Make the tenants known that Dagster doesn't know yet; those that can't be partitions fail in their own jobs."""
+    known = set(instance.get_dynamic_partitions(TENANTS))
+    missing = [tenant for tenant in tenants if tenant not in known and _can_be_partition(tenant)]
+    if missing:
+        instance.add_dynamic_partitions(TENANTS, missing)
+
+
+def _can_be_partition(tenant: str) -> bool:
+    try:
+        tenant_partition(tenant)
+    except TenantError:
+        return False
+    return True
