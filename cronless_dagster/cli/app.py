@@ -34,6 +34,11 @@ COMMANDS = {
     "status": ("cronless_dagster.cli.status:status", "Count what is due, running, stuck, late, by job type."),
     "tick": ("cronless_dagster.cli.tick:tick", "Claim what is due and run it here, without Dagster."),
     "worker": ("cronless_dagster.cli.worker:worker", "Run the jobs of the queue route, from RabbitMQ."),
+    "callbacks": (
+        "cronless_dagster.cli.callbacks:callbacks",
+        "Serve what the hubs of webhooks and mail readers call.",
+    ),
+    "digests": ("cronless_dagster.cli.digests:digests", "Settle e-mail digests that may have been mailed."),
     "db": ("cronless_dagster.cli.db:db", "Migrate the database, look at it, prune its history."),
     "demo": (
         "cronless_dagster.demo.command:demo",
