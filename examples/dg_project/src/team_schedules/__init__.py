@@ -1,0 +1,1 @@
+"""A made-up team: its handlers, its own assets, and the schedule of both."""

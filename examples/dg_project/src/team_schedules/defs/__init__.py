@@ -1,0 +1,1 @@
+"""What `dg` loads: Python modules as they are, and components from their `defs.yaml`."""
