@@ -18,8 +18,8 @@ HERE = Path(__file__).parent
 RAW = HERE / "raw_schedules.csv"
 MADE = HERE / "schedules.csv"
 
-TENANTS = 300
-JOB_TYPES = ("research_refresh", "email_digest", "webhook_renewal")
+TENANTS = 100
+JOB_TYPES = ("account_research", "email_digest", "webhook_renewal")
 COLUMNS = ("tenant", "job_type", "name", "expr", "timezone", "system", "source_repo", "source_path")
 
 
@@ -46,7 +46,7 @@ def row_id(row: dict[str, str]) -> UUID:
 def make(raw: list[dict[str, str]]) -> list[dict[str, str]]:
     """Give each readable row a job type and a tenant, both made up.
 
-    Rows are dealt to the tenants in the order of their hashes, so every tenant gets one or two. The names are
+    Rows are dealt to the tenants in the order of their hashes, so every tenant gets four or five. The names are
     the sources' own; a missing one is numbered.
     """
     dealt = sorted((row for row in raw if readable(row)), key=lambda row: stable_hash("tenant", row_id(row)))

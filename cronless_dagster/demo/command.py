@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from cronless_dagster.demo.stack import DagsterStack
+    from cronless_dagster.demo.surroundings import Surroundings
     from cronless_dagster.rabbitmq.address import Broker
 
     News = Callable[[], Iterator[str]]
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 _LOOK_SECONDS = 2.0
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# What the environment says of other databases and brokers is not for the demo's processes.
+# What the environment says of other databases, brokers and mail servers is not for the demo's processes.
 _NOT_OURS = (
     "CRONLESS_DATABASE_URL_FILE",
     "CRONLESS_BROKER_URL",
@@ -38,6 +39,8 @@ _NOT_OURS = (
     "CRONLESS_BROKER_CERT_FILE",
     "CRONLESS_BROKER_KEY_FILE",
     "CRONLESS_BROKER_PREFIX",
+    "CRONLESS_SMTP_URL",
+    "CRONLESS_SMTP_URL_FILE",
 )
 
 
@@ -67,8 +70,11 @@ def demo(
 ) -> None:
     """Load real schedules, start Dagster with the tick sensor, and show jobs being claimed and run.
 
-    The data stay under CRONLESS_HOME (.cronless); a second demo goes on with them. Ctrl-C ends everything.
+    Accounts, users, feeds and the hub are made up and lie on this machine; nothing leaves it. The data stay under
+    CRONLESS_HOME (.cronless), and a second demo goes on with them. Ctrl-C ends everything.
     """
+    from cronless_dagster.demo.results import results
+    from cronless_dagster.demo.surroundings import Surroundings
     from cronless_dagster.demo.watch import Watcher
     from cronless_dagster.settings import Settings
     from cronless_dagster.store.embedded import EmbeddedPostgres
@@ -79,8 +85,10 @@ def demo(
         broker = _start_broker(servers, home) if with_broker else None
         url = servers.enter_context(EmbeddedPostgres(home / "postgres")).url("cronless")
         say(f"PostgreSQL is up: {url}")
-        engine = _prepared(url, schedules)
-        environment = dict.fromkeys(_NOT_OURS, "") | {
+        surroundings = Surroundings()
+        engine = _prepared(url, schedules, surroundings.web)
+        environment = dict.fromkeys(_NOT_OURS, "") | surroundings.environment(home)
+        environment |= {
             "CRONLESS_DATABASE_URL": url,
             "CRONLESS_JOB_TYPES": JOB_TYPES_MODULE,
             "DAGSTER_POSTGRES_URL": url,
@@ -89,7 +97,9 @@ def demo(
             environment["CRONLESS_BROKER_URL"] = broker.url
         since = _now(engine)
         with ExitStack() as processes:
-            news = [] if broker is None else _start_workers(processes, home, environment, broker)
+            news = [_start_surroundings(processes, home, environment, surroundings)]
+            if broker is not None:
+                news += _start_workers(processes, home, environment, broker)
             stack = _start_dagster(processes, home, environment, port)
             watcher = Watcher(engine, since, f"{stack.address}/runs/")
             try:
@@ -103,6 +113,8 @@ def demo(
                 say("ending")
                 enough = exit_after_runs is None
         show_totals(watcher.totals())
+        for sentence in results(engine, home / "maildir"):
+            say(sentence)
         engine.dispose()
     say(f"the data stay in {near(home)}, the logs in {near(home / 'logs')}; `cronless status` shows the jobs")
     if not enough:
@@ -119,19 +131,19 @@ def _start_broker(servers: ExitStack, home: Path) -> Broker:
     return broker
 
 
-def _prepared(url: str, schedules: Path) -> Engine:
+def _prepared(url: str, schedules: Path, server: str) -> Engine:
     """Return an engine on the database, migrated, with the schedules loaded and planned."""
+    from cronless_dagster.assets.migrate import upgrade_assets
     from cronless_dagster.demo.load import load_schedules
-    from cronless_dagster.demo.tables import make_tables
     from cronless_dagster.engine.job_types import load_job_types
     from cronless_dagster.engine.tick import tick
     from cronless_dagster.store.database import create_store_engine
     from cronless_dagster.store.migrate import upgrade
 
     upgrade(url)
+    upgrade_assets(url)
     engine = create_store_engine(url)
-    make_tables(engine)
-    added, there = load_schedules(engine, schedules)
+    added, there = load_schedules(engine, schedules, server)
     say(f"{added:,} real schedules loaded for made-up tenants" if added else f"going on with {there:,} jobs")
     planned = tick(engine, load_job_types(JOB_TYPES_MODULE)).planned
     if planned:
@@ -145,6 +157,14 @@ def _now(engine: Engine) -> datetime:
 
     with transaction(engine) as connection:
         return current_time(connection)
+
+
+def _start_surroundings(
+    processes: ExitStack, home: Path, environment: Mapping[str, str], surroundings: Surroundings
+) -> News:
+    started = processes.enter_context(surroundings.start(home / "logs", environment))
+    say(f"made-up feeds and a hub: {surroundings.web}; callbacks for the hub: {surroundings.callbacks}")
+    return started.news
 
 
 def _start_workers(
@@ -176,6 +196,7 @@ def _start_dagster(
         )
     )
     say(f"Dagster's UI: {stack.address}/runs   (Ctrl-C ends the demo)")
+    say(f"tenants, digests and webhooks: {stack.address}/assets")
     say("the sensor asks each minute what is due; a run starts some seconds after its tick")
     return stack
 
@@ -206,20 +227,29 @@ def _watch(
 
 
 class _SuccessfulRuns:
-    """Counts Dagster's successful runs since an instant."""
+    """Counts the successful runs of claims since an instant: what Dagster runs of its own accord shows nothing yet."""
 
     def __init__(self, stack: DagsterStack, environment: Mapping[str, str], since: datetime) -> None:
         from dagster import DagsterInstance
+
+        from cronless_dagster.engine.job_types import load_job_types
 
         os.environ.update(environment)
         self.stack = stack
         self._instance = DagsterInstance.from_config(str(stack.home))
         self._since = since
+        self._job_types = [one.name for one in load_job_types(JOB_TYPES_MODULE)]
 
     def count(self) -> int:
         from dagster import DagsterRunStatus, RunsFilter
 
-        wanted = RunsFilter(statuses=[DagsterRunStatus.SUCCESS], created_after=self._since)
+        from cronless_dagster.assets.job_types import JOB_TYPE_TAG
+
+        wanted = RunsFilter(
+            statuses=[DagsterRunStatus.SUCCESS],
+            tags={JOB_TYPE_TAG: self._job_types},
+            created_after=self._since,
+        )
         return self._instance.get_runs_count(wanted)
 
 

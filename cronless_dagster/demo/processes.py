@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -131,6 +132,13 @@ class Processes:
         status = self._started[name].process.returncode
         last = said[-1].strip() if said else "it said nothing"
         return DemoError(f"{name} ended with status {status}: {last} (more in {path})")
+
+
+def free_port() -> int:
+    """Return a port of loopback that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def _signal_group(group: int, number: int) -> None:

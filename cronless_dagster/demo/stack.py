@@ -8,7 +8,7 @@ import urllib.request
 from typing import TYPE_CHECKING, Self
 
 from cronless_dagster.demo.load import DemoError
-from cronless_dagster.demo.processes import Processes
+from cronless_dagster.demo.processes import Processes, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -118,13 +118,6 @@ class DagsterStack:
                 return bool(answer.status == 200)
         except (urllib.error.URLError, OSError):
             return False
-
-
-def free_port() -> int:
-    """Return a port of loopback that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _is_free(port: int) -> bool:

@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
+import mailbox
 import os
 import signal
 import sys
 import time
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from cronless_dagster.rabbitmq import private
 from cronless_dagster.rabbitmq.errors import BrokerMissing
+from cronless_dagster.store.embedded import EmbeddedPostgres
 
 pytestmark = [pytest.mark.dagster, pytest.mark.slow, pytest.mark.xdist_group("dagster")]
+SCHEDULES = """\
+tenant,job_type,name,expr,timezone,system,source_repo,source_path
+made-up,account_research,acme,0 3 * * *,,x,x,x
+made-up,webhook_renewal,hook,0 3 * * *,,x,x,x
+"""
+"""Both run at once: an account's first refresh is now, and so is a webhook's first request."""
 CRONLESS = str(Path(sys.executable).parent / "cronless")
 WAIT_SECONDS = 240
 
 
 def start(spawn, home: Path, output: Path, *arguments: str):
-    """Start a demo of its own on any free port, which heeds no broker but its own."""
+    """Start a demo of its own on any free port, which heeds no broker but its own, and no mail server."""
     environment = {
         "CRONLESS_HOME": str(home),
         "CRONLESS_DATABASE_URL": "",
         "CRONLESS_JOB_TYPES": "",
         "CRONLESS_BROKER_URL": "amqp://127.0.0.1:1/%2F",
+        "CRONLESS_SMTP_URL": "smtp://127.0.0.1:1",
     }
     return spawn(CRONLESS, "demo", "--port", "0", *arguments, env=environment, output=output)
 
@@ -65,37 +75,57 @@ def kill_worker(spawn) -> None:
     pytest.fail("there is no worker")
 
 
+def tenants_seen(home: Path) -> set[str]:
+    """Return the partitions of `account_research` that were materialized; make all digests due meanwhile."""
+    from dagster import AssetKey, DagsterInstance
+
+    with EmbeddedPostgres(home / "postgres") as server, pytest.MonkeyPatch.context() as patch:
+        url = server.url("cronless")
+        patch.setenv("DAGSTER_POSTGRES_URL", url)
+        with psycopg.connect(url) as connection:
+            connection.execute(
+                "UPDATE cronless.scheduled_job SET next_run_at = now() WHERE job_type = 'email_digest'"
+            )
+        with DagsterInstance.from_config(str(home / "dagster")) as instance:
+            return instance.get_materialized_partitions(AssetKey("account_research"))
+
+
 @pytest.mark.crash
 def test_a_demo_runs_jobs_ends_by_itself_and_goes_on_with_its_data(spawn, tmp_path, server_directory):
-    """It exits with 0 and a table after its runs; a second one has the same jobs and ends by Ctrl-C; a third is killed.
+    """It exits with 0, a table and what came of it; a second one has the same jobs, mails a digest and ends by Ctrl-C.
 
-    Each time no process is left behind, whether it could clean up or not.
+    A third is killed. Each time no process is left behind, whether it could clean up or not.
     """
     schedules = tmp_path / "schedules.csv"
-    schedules.write_text(
-        "tenant,job_type,name,expr,timezone,system,source_repo,source_path\n"
-        "made-up,research_refresh,each-minute,* * * * *,,x,x,x\n"
-    )
+    schedules.write_text(f"{SCHEDULES}made-up,email_digest,yearly,0 9 1 1 *,Asia/Tokyo,x,x,x\n")
     home = server_directory
     first = tmp_path / "first.log"
-    process = start(spawn, home, first, "--exit-after-runs", "1", "--schedules", str(schedules))
+    process = start(spawn, home, first, "--exit-after-runs", "2", "--schedules", str(schedules))
     assert process.wait(timeout=WAIT_SECONDS) == 0, first.read_text()
-    assert "1 real schedules loaded" in first.read_text()
-    assert "claimed" in first.read_text()
-    assert "1 done, 0 failed" in first.read_text()
-    assert "this demo" in first.read_text()
+    said = first.read_text()
+    assert "3 real schedules loaded" in said
+    assert "1 account_research: 1 done, 0 failed" in said
+    assert "1 webhook_renewal: 1 done, 0 failed" in said
+    assert "this demo" in said
+    assert "of 1 accounts, whose 1 tenants" in said
+    assert "digests: no mails yet" in said
+    assert "webhooks: 1 of 1 are active" in said
     # Dagster takes what lies in DAGSTER_HOME/logs for its own, and uploads it.
     logs = {path.stem for path in (home / "logs").iterdir()}
-    assert logs == {"code-server", "dagster-daemon", "dagster-webserver"}
+    assert logs == {"callbacks", "code-server", "dagster-daemon", "dagster-webserver", "web"}
     wait_until_alone(spawn)
+    assert tenants_seen(home) == {"made-up"}
 
     second = tmp_path / "second.log"
     process = start(spawn, home, second)
-    wait_for("Dagster's UI", second, process)
+    wait_for("1 email_digest: 1 done, 0 failed", second, process)
     os.kill(process.pid, signal.SIGINT)
     assert process.wait(timeout=90) == 0, second.read_text()
-    assert "going on with 1 jobs" in second.read_text()
+    assert "going on with 3 jobs" in second.read_text()
+    assert "digests: 1 made-up mails" in second.read_text()
     assert "Traceback" not in second.read_text()
+    [mail] = mailbox.Maildir(home / "maildir")
+    assert mail["From"] == "Made-up digests <digests@example.com>"
     wait_until_alone(spawn)
 
     third = tmp_path / "third.log"
@@ -116,11 +146,7 @@ def test_a_demo_with_a_broker_runs_jobs_by_its_workers(
     A second one is killed itself. Each time no process is left behind, the broker's included.
     """
     schedules = tmp_path / "schedules.csv"
-    schedules.write_text(
-        "tenant,job_type,name,expr,timezone,system,source_repo,source_path\n"
-        "made-up,email_digest,each-minute,* * * * *,,x,x,x\n"
-        "made-up,research_refresh,each-minute,* * * * *,,x,x,x\n"
-    )
+    schedules.write_text(SCHEDULES)
     home = server_directory
     first = tmp_path / "first.log"
     process = start(spawn, home, first, "--broker", "--exit-after-runs", "1", "--schedules", str(schedules))
@@ -129,9 +155,10 @@ def test_a_demo_with_a_broker_runs_jobs_by_its_workers(
     assert process.wait(timeout=WAIT_SECONDS) == 0, first.read_text()
     said = first.read_text()
     assert "had ended and was started again" in said
-    assert "claimed     1 email_digest" in said
-    assert "queued      1 research_refresh" in said
-    assert "1 research_refresh: 1 done, 0 failed  by the workers" in said
+    assert "claimed     1 account_research" in said
+    assert "queued      1 webhook_renewal" in said
+    assert "1 webhook_renewal: 1 done, 0 failed  by the workers" in said
+    assert "webhooks: 1 of 1 are active" in said
     assert "guest" not in said
     wait_until_alone(spawn)
 
