@@ -54,6 +54,7 @@ SERVER_OPTIONS = {
 }
 TEMPLATE = "cronless_template"
 TOGETHER = {
+    "tests/browser/": "heavy",
     "tests/dagster/": "heavy",
     "tests/demo/test_demo.py": "heavy",
     "tests/test_dagster_yaml.py": "heavy",
