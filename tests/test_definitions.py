@@ -10,7 +10,10 @@ import dagster as dg
 import pytest
 
 from cronless_dagster import definitions
+from cronless_dagster.assets.digests import email_digest
 from cronless_dagster.assets.job_types import build_asset
+from cronless_dagster.assets.research import account_research
+from cronless_dagster.assets.webhooks import webhook_renewal
 from cronless_dagster.definitions import build_definitions
 from cronless_dagster.engine.errors import JobTypeError
 from cronless_dagster.engine.job_types import JobType, JobTypes
@@ -18,6 +21,7 @@ from cronless_dagster.resources.rabbitmq import RabbitMQResource
 from cronless_dagster.settings import SettingsError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -83,6 +87,27 @@ class TestResources:
         """A team's own mailer, for the same handler."""
         given = build_definitions(self.MADE, resources={"mailer": {"own": True}}).resources or {}
         assert given["mailer"] == {"own": True}
+
+
+@pytest.mark.parametrize("make", [account_research, email_digest, webhook_renewal])
+def test_each_ready_made_job_type_needs_nothing_more(make: Callable[[], JobType]) -> None:
+    """Its asset and its resources come with it, whichever of them is used alone."""
+    defs = build_definitions(JobTypes((make(),)))
+    dg.Definitions.validate_loadable(defs)
+    assert defs.resolve_job_def(f"cronless_{make().name}")
+
+
+def test_ready_made_job_types_load_no_dagster() -> None:
+    """Workers and the command line import them too."""
+    code = (
+        "import sys\n"
+        "from cronless_dagster.assets.digests import email_digest\n"
+        "from cronless_dagster.assets.research import account_research\n"
+        "from cronless_dagster.assets.webhooks import webhook_renewal\n"
+        "account_research(), email_digest(), webhook_renewal()\n"
+        "assert 'dagster' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_a_job_type_may_have_several_assets() -> None:

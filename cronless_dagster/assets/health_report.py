@@ -221,7 +221,7 @@ def _invalid(health: Health) -> Verdict:
     complaint = ""
     if found:
         complaint = (
-            f"{_counted(number, 'job')} of {_named(found)} can't be used as they are: `cronless list --status invalid`"
+            f"{_counted(number, 'job')} can't be used as written ({_named(found)}): `cronless list --status invalid`"
             " says why; an edit of the row brings it back."
         )
         metadata["invalid_jobs"] = _table(

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
         unwatch,
         watch,
     )
-    from cronless_dagster.assets.research.asset import account_research
+    from cronless_dagster.assets.research.job_type import account_research
     from cronless_dagster.assets.research.refreshing import Refreshed, refresh
 
 _HOME_OF = {
     "AccountError": "accounts",
     "Refreshed": "refreshing",
     "Source": "accounts",
-    "account_research": "asset",
+    "account_research": "job_type",
     "refresh": "refreshing",
     "schedule_account": "accounts",
     "unwatch": "accounts",

@@ -7,13 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
 from sqlalchemy import Engine
 
-from cronless_dagster.assets.fetching.resource import FetcherResource
 from cronless_dagster.assets.job_types import (
     CHECK_NAME,
     JOB_TYPE_TAG,
@@ -26,12 +24,10 @@ from cronless_dagster.assets.materializing import log_materializations
 from cronless_dagster.assets.partitions import TENANTS, TenantError, tenant_partition
 from cronless_dagster.assets.research.accounts import JOB_TYPE, items_by_tenant, tenants_with_accounts
 from cronless_dagster.assets.research.backfill import refresh_tenants
-from cronless_dagster.assets.research.feeds import MAX_ITEMS
-from cronless_dagster.assets.research.handler import ResearchOptions, refresh_job
+from cronless_dagster.assets.research.handler import ResearchOptions
 from cronless_dagster.assets.research.metadata import TABLE, tenant_metadata
 from cronless_dagster.assets.research.overview_asset import build_overview_asset
 from cronless_dagster.assets.research.reading import Reader
-from cronless_dagster.assets.research.summaries import WEEKS
 from cronless_dagster.assets.research.tally import Tally, TenantTally
 from cronless_dagster.assets.summary import failed_jobs_check, summary_metadata
 from cronless_dagster.engine.job_types import JobType
@@ -39,50 +35,9 @@ from cronless_dagster.scheduling.errors import CronlessError
 from cronless_dagster.settings import Settings
 from cronless_dagster.store.database import transaction
 
-DESCRIPTION = (
-    "News of the accounts that a tenant watches: feeds, pages and files, refreshed by scheduled jobs."
-    " Materialize a tenant's partition to refresh all of its accounts now; their schedules stay as they are."
-)
 _CHECK = dg.AssetCheckSpec(
     CHECK_NAME, asset=dg.AssetKey(JOB_TYPE), description="Did all scheduled jobs of the run's batch succeed?"
 )
-
-
-def account_research(
-    *,
-    name: str = JOB_TYPE,
-    concurrency: int = 16,
-    batch_size: int = 500,
-    files_home: Path | None = None,
-    most_items: int = MAX_ITEMS,
-    weeks: int = WEEKS,
-    fail_after: timedelta = timedelta(hours=24),
-    warn_after: timedelta = timedelta(hours=12),
-    **options: Any,
-) -> JobType:
-    """Return the job type of account research, with its assets `account_research` and `account_overview`.
-
-    Args:
-        name: Of the job type; its assets keep theirs.
-        concurrency: How many accounts are refreshed at once; how many of one host is the fetcher's affair.
-        batch_size: The most accounts of one run.
-        files_home: The directory of CSV and Parquet sources; None: CRONLESS_FILES_HOME.
-        most_items: Of a feed; what lies beyond is left out.
-        weeks: How many ISO weeks a summary counts.
-        fail_after: Without a materialization for so long, the assets count as stale.
-        warn_after: From when on Dagster warns.
-        options: Of `JobType`: `route`, `retry`, `limits`, `lease`, `pool`, ….
-    """
-    research = ResearchOptions(files_home, most_items, weeks)
-    return JobType(
-        name=name,
-        handler=partial(refresh_job, options=research),
-        concurrency=concurrency,
-        batch_size=batch_size,
-        resources={"fetcher": FetcherResource},
-        asset=partial(build_assets, research=research, fail_after=fail_after, warn_after=warn_after),
-        **{"description": DESCRIPTION, **options},
-    )
 
 
 def build_assets(

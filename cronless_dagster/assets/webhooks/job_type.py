@@ -68,7 +68,7 @@ def webhook_renewal(
         handler=handler,
         route=route,
         retry=retry,
-        resources=() if fetcher is not None else (FETCHER_KEY,),
+        resources={} if fetcher is not None else {FETCHER_KEY: _fetcher_resource},
         asset=asset,
         description="Renews WebSub subscriptions before their leases end.",
         **options,
@@ -82,6 +82,12 @@ def _fetcher(context: HandlerContext) -> Fetcher:
     from cronless_dagster.assets.fetching.shared import fetcher_from_settings
 
     return fetcher_from_settings(_settings())
+
+
+def _fetcher_resource() -> Any:
+    from cronless_dagster.assets.fetching.resource import FetcherResource
+
+    return FetcherResource()
 
 
 def _settings() -> Settings:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 import httpx
 import pytest
@@ -83,7 +82,9 @@ def test_coming_back(world: World, ask: Client) -> None:
     assert unsubscribed_at(world, user) is None
 
 
-@pytest.mark.parametrize("who", ["x", "00000000-0000-0000-0000-000000000007", "..", "%00", str(uuid4())])
+@pytest.mark.parametrize(
+    "who", ["x", "00000000-0000-0000-0000-000000000007", "..", "%00", "876bbfff-778f-4fb9-a70a-c17159d97015"]
+)
 def test_whoever_is_unknown_is_404(ask: Client, who: str) -> None:
     """And nothing else is said."""
     for answer in (ask("GET", f"/unsubscribe/{who}"), ask("POST", f"/unsubscribe/{who}")):
