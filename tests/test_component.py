@@ -222,11 +222,13 @@ class TestReadyMade:
 
     def test_what_is_not_installed_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """With what installs it: only these job types need it."""
-        monkeypatch.delitem(sys.modules, "cronless_dagster.assets.research", raising=False)
-        monkeypatch.delitem(sys.modules, "cronless_dagster.assets.research.asset", raising=False)
-        monkeypatch.setitem(sys.modules, "cronless_dagster.assets.fetching.resource", None)
+        ours = ("cronless_dagster.assets.research", "cronless_dagster.assets.fetching")
+        for module in [name for name in sys.modules if name.startswith(ours)]:
+            monkeypatch.delitem(sys.modules, module)
+        monkeypatch.setitem(sys.modules, "httpcore", None)
         with pytest.raises(
-            ComponentError, match=r"'account_research' needs .*install cronless-dagster\[assets\]"
+            ComponentError,
+            match=r"'account_research' needs 'httpcore'.*install cronless-dagster\[assets\]",
         ):
             declared({"ready_made": "account_research"})
 

@@ -218,6 +218,7 @@ class TestLosesNothing:
         workers.publish(job)
         with pika.BlockingConnection(workers.broker.parameters()) as connection:
             channel = connection.channel()
+            channel.confirm_delivery()
             properties = pika.BasicProperties(message_id="odd", type="cronless.job.v1")
             channel.basic_publish("", f"{workers.broker.prefix}.{JOB_TYPE}", body, properties)
             workers.start().wait_for("message odd: put aside")
@@ -298,7 +299,9 @@ class TestOwnBroker:
         worker = workers.start(CRONLESS_BROKER_URL=own_broker.url.replace("guest:guest@", "reader:s3cret@"))
         workers.wait_for_reports(job)
         with pika.BlockingConnection(workers.broker.parameters()) as connection:
-            connection.channel().basic_publish("", "cronless.digest", b"not json")
+            channel = connection.channel()
+            channel.confirm_delivery()
+            channel.basic_publish("", "cronless.digest", b"not json")
         worker.wait_for("put aside")
         wait_until(lambda: depth(workers, DEAD) == 1, "the message is among the dead letters")
 

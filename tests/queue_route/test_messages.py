@@ -104,6 +104,7 @@ def test_poison(route: Route) -> None:
     queue = topology.queue_name(route.broker.prefix, "work")
     with route.channel() as channel:
         _, properties, body = channel.basic_get(queue, auto_ack=True)
+        channel.confirm_delivery()
         for poison in (body[:-1], b"\xff", b"", b'{"version": 2}'):
             channel.basic_publish(topology.exchange_name(route.broker.prefix), "work", poison, properties)
     worker = route.worker()

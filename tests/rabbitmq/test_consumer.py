@@ -287,8 +287,10 @@ class TestPoison:
         send(broker, [job()])
         queue = queue_name(broker.prefix, "digest")
         with channel_to(broker) as channel:
+            # What isn't confirmed may be lost in a queue that is this young.
+            channel.confirm_delivery()
             for number in range(100):
-                channel.basic_publish("", queue, f"poison {number}".encode())
+                channel.basic_publish("", queue, f"poison {number}".encode(), mandatory=True)
         (last,) = send(broker, [job()])
         with receiving(broker, prefetch=5) as consumer:
             consumer.acknowledge(take(consumer, 1))
