@@ -386,3 +386,29 @@ class TestTemplates:
         with pytest.raises(ComponentError, match=r"^database_url: the address holds a password") as raised:
             component(job_types=[HANDLER], database_url=address)
         assert "secret-word" not in str(raised.value)
+
+    def test_only_addresses_are_kept_as_variables(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What a run's own config calls url is filled in like everything else."""
+        monkeypatch.setenv("OURS", "https://example.org")
+        config = {"ops": {"report_op": {"config": {"url": "{{ env.OURS }}"}}}}
+        made = component(
+            job_types=[{"name": "report", "dagster_job": f"{MODULE}:report", "run_config": config}]
+        )
+        assert made.job_types[0].run_config["ops"]["report_op"]["config"] == {"url": "https://example.org"}
+
+    @pytest.mark.parametrize(
+        ("given", "said"),
+        [
+            ({"database_url": ["secret-word"]}, r"^database_url: Input should be a valid string$"),
+            (
+                {"rabbitmq": {"url": {"at": "secret-word"}}},
+                r"^rabbitmq\.url: Input should be a valid string$",
+            ),
+            ({"job_types": [{**HANDLER, "tags": {"url": ["x"]}}]}, "should be a valid string"),
+        ],
+    )
+    def test_what_is_no_text_is_told(self, given: dict[str, Any], said: str) -> None:
+        """In a sentence; of an address without the value."""
+        with pytest.raises(Exception, match=said) as raised:
+            component(**{"job_types": [HANDLER], **given})
+        assert "secret-word" not in str(raised.value)

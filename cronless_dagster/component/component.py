@@ -96,10 +96,10 @@ def _with_its_line(error: ValidationError, context: dg.ResolutionContext, model:
     first = error.errors(include_url=False)[0]
     # The third part of a job type's place is which form of the union was meant.
     path = [part for place, part in enumerate(first["loc"]) if first["loc"][0] != "job_types" or place != 2]
-    if path[-1] in ADDRESSES:
-        # Without the lines, since there is a password in them.
-        return ComponentError(f"{'.'.join(map(str, path))}: {first['ctx']['error']}")
     own = first.get("ctx", {}).get("error")
+    if tuple(path) in ADDRESSES:
+        # Without the lines, since there is a password in them.
+        return ComponentError(f"{'.'.join(map(str, path))}: {own if own is not None else first['msg']}")
     for part in path:
         context = context.at_path(part)
     said = str(own) if own is not None else f"{first['msg']}, not {str(first['input'])[:80]!r}"

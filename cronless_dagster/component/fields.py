@@ -22,8 +22,8 @@ _DURATION = rf"^([0-9]+[wdhms] ?)+$|{_TEMPLATE}"
 _WHOLE = rf"^[0-9]+$|{_TEMPLATE}"
 _DECIMAL = rf"^[0-9.]+$|{_TEMPLATE}"
 _VARIABLE = re.compile(r"\s*\{\{\s*env\.([A-Za-z_][A-Za-z0-9_]*)\s*\}\}\s*")
-ADDRESSES = frozenset({"database_url", "url"})
-"""Keys of addresses, which may hold a password: of a template there only the variable's name is kept."""
+ADDRESSES = frozenset({("database_url",), ("rabbitmq", "url")})
+"""Places of addresses, which may hold a password: of a template there only the variable's name is kept."""
 
 
 class Attributes(dg.Model):
@@ -129,8 +129,8 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,99}$")]
 """A name as Dagster takes it."""
 
 
-def rendered(value: Any, context: dg.ResolutionContext) -> Any:
-    """Return a value of the file with its templates filled in.
+def rendered(value: Any, context: dg.ResolutionContext, place: tuple[str | int, ...] = ()) -> Any:
+    """Return a value of the file with its templates filled in; `place` is where in the file it stands.
 
     Raises:
         dagster.ResolutionException: A template can't be filled in; its message shows the line.
@@ -138,11 +138,13 @@ def rendered(value: Any, context: dg.ResolutionContext) -> Any:
     if isinstance(value, dict):
         return {
             key: inner
-            if key in ADDRESSES and isinstance(inner, str) and _VARIABLE.fullmatch(inner)
-            else rendered(inner, context.at_path(key))
+            if (*place, key) in ADDRESSES and isinstance(inner, str) and _VARIABLE.fullmatch(inner)
+            else rendered(inner, context.at_path(key), (*place, key))
             for key, inner in value.items()
         }
     if isinstance(value, list):
-        return [rendered(inner, context.at_path(place)) for place, inner in enumerate(value)]
+        return [
+            rendered(inner, context.at_path(number), (*place, number)) for number, inner in enumerate(value)
+        ]
     # Rendering would also turn a text such as "5" into a number.
     return context.resolve_value(value) if isinstance(value, str) and "{{" in value else value

@@ -93,7 +93,7 @@ class TypeStatus:
         due: Waiting to be claimed, their instant reached; paused ones don't count.
         queued: Claimed by a claim that hasn't started; on the queue route, not started by a worker.
         running: Claimed by one that has, and not finished; on the queue route, started by a worker.
-        stuck: Queued or running in a claim whose lease has run out; on the queue route, running beyond their own.
+        stuck: Running in a claim whose lease has run out; on the queue route, running beyond their own.
         late: Due for longer than their misfire grace.
         unclaimable: Due, and of a type that no running code declares.
         invalid: Unusable as they are; each says why.
@@ -198,9 +198,13 @@ def _of_type(
         + sum(claim.in_flight for claim in others if claim.state != "RUNNING"),
         running=sum(one.running for one in on_queue)
         + sum(claim.in_flight for claim in others if claim.state == "RUNNING"),
-        # A claim's lease runs from its making until its start renews it.
+        # One that waits in Dagster's run queue past its lease is late, not stuck.
         stuck=sum(one.lapsed for one in on_queue)
-        + sum(claim.in_flight for claim in others if claim.lease_expires_at < now),
+        + sum(
+            claim.in_flight
+            for claim in others
+            if (claim.state == "RUNNING" or claim.route == "local") and claim.lease_expires_at < now
+        ),
         late=row.late,
         unclaimable=0 if declared else row.due,
         invalid=row.invalid,

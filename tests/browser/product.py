@@ -12,7 +12,8 @@ from cronless_dagster.assets.digests import users
 from cronless_dagster.assets.research.accounts import Source, schedule_account
 from tests.assets.web import Reply
 from tests.dagster.site import eventually
-from tests.dagster.support import add_due, far_away
+from tests.dagster.support import add_due
+from tests.engine.support import far_away
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,6 +13,7 @@ from sqlalchemy import text
 from cronless_dagster.definitions import build_definitions
 from cronless_dagster.engine.running import run_claim
 from cronless_dagster.store import jobs
+from tests.engine.support import far_away
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,11 +22,6 @@ if TYPE_CHECKING:
 
     from cronless_dagster.engine.job_types import JobTypes
     from cronless_dagster.engine.running import ClaimReport
-
-
-def far_away(now: datetime) -> str:
-    """Return a schedule whose next instant is some twelve hours off: no test sees a second occurrence."""
-    return f"0 {(now.hour + 12) % 24} * * *"
 
 
 def add_due(

@@ -13,7 +13,8 @@ from tests.dagster import switches
 from tests.dagster.job_types import CREATE_CALLS
 from tests.dagster.site import eventually
 from tests.dagster.stack import Stack
-from tests.dagster.support import add_due, assert_all_done_once, far_away, outcomes
+from tests.dagster.support import add_due, assert_all_done_once, outcomes
+from tests.engine.support import far_away
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -41,6 +41,11 @@ def types_of(handler: Callable[..., Any] = nothing, *names: str, **options: Any)
     return JobTypes(tuple(JobType(name=name, handler=handler, **options) for name in names or ("work",)))
 
 
+def far_away(now: datetime) -> str:
+    """Return a schedule whose next instant is some twelve hours off: no test sees a second occurrence."""
+    return f"0 {(now.hour + 12) % 24} * * *"
+
+
 def add(engine: Engine, schedule: str = "* * * * *", **values: Any) -> UUID:
     """Add a job of type "work" in a transaction of its own."""
     given = {"tenant_id": "t", "job_type": "work", "name": uuid4().hex, "schedule": schedule, **values}

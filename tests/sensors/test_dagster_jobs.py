@@ -16,7 +16,8 @@ from cronless_dagster.engine.job_types import JobTypes
 from cronless_dagster.engine.local import tick_and_run
 from cronless_dagster.scheduling.models import RetryPolicy
 from cronless_dagster.store import jobs
-from tests.dagster.support import Location, claims, far_away, job_rows, outcomes
+from tests.dagster.support import Location, claims, job_rows, outcomes
+from tests.engine.support import far_away
 
 TENANTS = dg.DynamicPartitionsDefinition(name="report_tenant")
 

@@ -63,7 +63,10 @@ def test_every_question_has_its_index(virtual_engine, size):
             "ended_jobs": "scheduled_job_over",
             "failing_jobs": "scheduled_job_failing",
         }.items():
-            assert by_name[name].indexes == {index}, by_name[name].plan
+            # Two hold the ended rows alone; without statistics they look alike.
+            either = {"scheduled_job_ended"} if name == "ended_jobs" and not analysed else set()
+            assert len(by_name[name].indexes) == 1, by_name[name].plan
+            assert by_name[name].indexes <= {index} | either, by_name[name].plan
         history = by_name["recent_executions"]
         assert any(name.startswith("job_execution_") and "recorded" in name for name in history.indexes), (
             history.plan

@@ -6,6 +6,7 @@ import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -22,7 +23,7 @@ from cronless_dagster.store.claims import claim_due
 from cronless_dagster.store.clock import current_time
 from cronless_dagster.store.database import transaction
 from cronless_dagster.worker.loop import Worker
-from tests.engine.support import nothing, sql
+from tests.engine.support import far_away, nothing, sql
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -82,7 +83,7 @@ class Site:
         **values: Any,
     ) -> list[JobMessage]:
         """Add jobs that are due, claim them and return their messages, unpublished."""
-        given = {"schedule": "@hourly", "max_attempts": None, **values}
+        given = {"schedule": far_away(datetime.now(UTC)), "max_attempts": None, **values}
         sql(self.engine, _DUE, job_type=job_type, count=count, **given)
         with transaction(self.engine) as connection:
             at = current_time(connection)

@@ -32,10 +32,11 @@ def address(email: str, name: str = "") -> Address:
             f"the address {_shown(email)} can't be used: give one such as reader@example.org, without line breaks, of"
             f" at most {MAX_ADDRESS} characters"
         )
-    if not name.isprintable() or len(name) > MAX_NAME:
+    # An encoded word (RFC 2047) would be decoded when the header is written, whatever line breaks it hides.
+    if not name.isprintable() or len(name) > MAX_NAME or "=?" in name:
         raise AddressError(
-            f"the name {_shown(name)} can't stand beside an address: give at most {MAX_NAME} characters without line"
-            " breaks"
+            f"the name {_shown(name)} can't stand beside an address: give at most {MAX_NAME} characters, plain ones"
+            " without line breaks and without =?"
         )
     local, _, domain = email.rpartition("@")
     try:

@@ -51,7 +51,9 @@ def write_message(
     message = EmailMessage(policy=SMTP)
     message["From"] = sender
     message["To"] = to
-    message["Subject"] = digest.subject
+    # The standard library decodes RFC 2047's encoded words in what it is given, and a line break within one would end
+    # the header: a subject, in which feeds and tenants have their say, is to hold none.
+    message["Subject"] = digest.subject.replace("=?", "= ?")
     message["Date"] = format_datetime(now)
     message["Message-ID"] = identity
     # RFC 3834, 5: no auto-responder answers it.

@@ -179,6 +179,9 @@ class SmtpMailer:
             # smtplib doubles the dots at the start of lines.
             code, words = session.data(data)
         except smtplib.SMTPDataError as error:
+            if 200 <= error.smtp_code < 300:
+                # A positive reply to a text that wasn't asked for is one out of turn: nothing was handed over.
+                raise _Stale(f"it answered DATA by {error.smtp_code}") from error
             self._require(session, (error.smtp_code, error.smtp_error), "the mail")
         except (smtplib.SMTPException, OSError) as error:
             if not session.asked_for_text:
@@ -239,7 +242,8 @@ class SmtpMailer:
                 self._start_tls(session)
             if server.user:
                 session.login(server.user, server.password or "")
-        except (smtplib.SMTPException, OSError) as error:
+        # A ValueError is smtplib's word for a host or a login that it can't encode.
+        except (smtplib.SMTPException, OSError, ValueError) as error:
             if session is not None:
                 session.quietly_close()
             raise NotSent(
@@ -287,6 +291,8 @@ def _words(said: object) -> str:
     """Return what a server or an exception said, on one line and without a login's words."""
     if isinstance(said, smtplib.SMTPAuthenticationError):
         return f"it refused the login with {said.smtp_code}"
+    if isinstance(said, UnicodeError):
+        return "its name can't be looked up, or the login has characters beyond ASCII"
     if isinstance(said, smtplib.SMTPResponseException):
         said = said.smtp_error
     words = said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import calendar
+import re
 from datetime import UTC, datetime, timedelta
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ MAX_ITEMS = 200
 # Before the first feeds, or further ahead than a wrong zone explains, a date is a mistake.
 _EARLIEST = datetime(1990, 1, 1, tzinfo=UTC)
 _AHEAD = timedelta(days=1)
+_REFERENCE = re.compile(rb"&#(?:[xX]0*([0-9a-fA-F]+)|0*([0-9]+));?")
 
 
 def read_feed(
@@ -47,10 +49,19 @@ def read_feed(
     """
     header = f"{content_type}; charset={charset}" if content_type and charset else content_type
     # Servers are wrong about their charsets more often than feeds are about themselves.
+    body = _REFERENCE.sub(_if_character, body)
     feed = _parsed(body, header) or (_parsed(body, "") if header else None)
     if feed is None:
         raise SourceError(_no_feed(body, url.partition("?")[0], content_type))
     return unique(_items(feed.entries[: 2 * most], url, now), most)
+
+
+def _if_character(reference: re.Match[bytes]) -> bytes:
+    # feedparser's parser for what is no XML raises on a number beyond Unicode and on half of a surrogate pair.
+    sixteens, tens = reference.groups()
+    digits = sixteens or tens
+    number = int(digits, 16 if sixteens else 10) if len(digits) <= 7 else -1
+    return reference[0] if 0 < number < 0xD800 or 0xDFFF < number < 0x110000 else b""
 
 
 def _parsed(body: bytes, header: str) -> Any:
@@ -73,7 +84,7 @@ def _items(entries: list[Any], base: str, now: datetime) -> Iterator[Found]:
         title = _text(entry.get("title_detail"))
         summary = _text(entry.get("summary_detail")) or next(map(_text, entry.get("content") or []), "")
         link = entry.get("link")
-        key = entry.get("id") or link or digest_of(f"{title}\x1f{summary}".encode())
+        key = entry.get("id") or link or digest_of(f"{title}\x1f{summary}".encode(errors="replace"))
         yield found(
             key,
             title or summary[:100],

@@ -26,7 +26,7 @@ _PACKAGE = "cronless_dagster.assets.research"
 # Whoever refreshes an account holds its row, and only then its sources and items: two at once go one after the other.
 _HOLD_ACCOUNT = text("SELECT id FROM cronless_assets.account WHERE id = :id FOR NO KEY UPDATE")
 _HOLD_SOURCES = text(
-    "SELECT id, fetched_at FROM cronless_assets.source WHERE account_id = :id ORDER BY id FOR NO KEY UPDATE"
+    "SELECT id, kind, fetched_at FROM cronless_assets.source WHERE account_id = :id ORDER BY id FOR NO KEY UPDATE"
 )
 _READ = text(
     "UPDATE cronless_assets.source SET etag = :etag, last_modified = :last_modified, content_hash = :content_hash,"
@@ -51,7 +51,8 @@ def store(
     The instant is the transaction's own, not that of the fetch: whoever asks for what is new since an instant must
     not find items older than it later on.
 
-    A source that somebody else has read in the meantime keeps what they wrote, for ours may be the older one.
+    A source that somebody else has read in the meantime keeps what they wrote, for ours may be the older one; so does
+    one that is to be read as another kind by now.
 
     Raises:
         AccountError: The account was removed in the meantime.
@@ -60,10 +61,8 @@ def store(
         raise AccountError(
             f"account {account.name!r} of tenant {account.tenant_id!r} was removed during its refresh"
         )
-    known = {row.id: row.fetched_at for row in connection.execute(_HOLD_SOURCES, {"id": account.id})}
-    ours = [
-        one for one in answers if one.source.id in known and known[one.source.id] == one.source.fetched_at
-    ]
+    known = {tuple(row) for row in connection.execute(_HOLD_SOURCES, {"id": account.id})}
+    ours = [one for one in answers if (one.source.id, one.source.kind, one.source.fetched_at) in known]
     now = current_time(connection)
     read = [one for one in ours if isinstance(one, Read)]
     unread = [one for one in ours if isinstance(one, Unread)]

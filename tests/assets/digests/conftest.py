@@ -38,6 +38,7 @@ class Postbox:
     Attributes:
         mails: Accepted, as (sender, recipients, message).
         recipient: What RCPT TO is answered, where it isn't accepted.
+        data: What DATA is answered, where the text isn't asked for.
         text: What the mail's text is answered, where it isn't accepted.
         hang_up: "before": the connection ends when DATA is asked for. "after": it ends with the text taken in
             and no answer given. "accepted": the same, once the mail is accepted.
@@ -48,6 +49,7 @@ class Postbox:
     mails: list[tuple[str, list[str], EmailMessage]] = field(default_factory=list)
     raw: list[bytes] = field(default_factory=list)
     recipient: str | None = None
+    data: str | None = None
     text: str | None = None
     hang_up: str | None = None
     arrived: threading.Event = field(default_factory=threading.Event)
@@ -86,6 +88,9 @@ class _Server(SMTP):
     async def smtp_DATA(self, arg: str) -> None:  # noqa: N802
         if self.event_handler.hang_up == "before":
             self.transport.abort()
+            return
+        if self.event_handler.data is not None:
+            await self.push(self.event_handler.data)
             return
         await super().smtp_DATA(arg)
 

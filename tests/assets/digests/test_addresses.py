@@ -49,7 +49,9 @@ def test_what_is_none(email: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["R\nBcc: x", "R\r", "R\x00", "R" * 201, "R\u2028"])
+@pytest.mark.parametrize(
+    "name", ["R\nBcc: x", "R\r", "R\x00", "R" * 201, "R\u2028", "=?utf-8?q?R=0D=0ABcc:_x?="]
+)
 def test_names_add_no_line(name: str) -> None:
     """A name is a header's text too."""
     with pytest.raises(AddressError, match="can't stand beside"):

@@ -7,6 +7,8 @@ from email import message_from_bytes, policy
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+import pytest
+
 from cronless_dagster.assets.digests.addresses import address, sender_address
 from cronless_dagster.assets.digests.composing import Digest
 from cronless_dagster.assets.digests.message import message_id, unsubscribe_url, wire_bytes, write_message
@@ -49,6 +51,16 @@ def test_headers() -> None:
     assert mail["Date"].datetime == NOON
     assert mail["Auto-Submitted"] == "auto-generated"
     assert "Precedence" not in mail
+
+
+@pytest.mark.parametrize(
+    "name", ["=?utf-8?q?x=0D=0ABcc:_x@example.com?=", "=?utf-8?b?eA0KDQo8Yj4=?=", "==?utf-8?q?=0D=0AX:_y?="]
+)
+def test_what_an_account_is_called_adds_no_header(name: str) -> None:
+    """An encoded word would be decoded on the way, its line breaks too."""
+    mail = written(subject=f"1 new item from {name}")
+    assert mail.keys() == written().keys()
+    assert mail["Subject"] == f"1 new item from {name.replace('=?', '= ?')}"
 
 
 def test_one_click_unsubscribing() -> None:

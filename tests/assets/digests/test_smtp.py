@@ -134,6 +134,16 @@ class TestRefused:
                 send(SmtpMailer(f"smtp://127.0.0.1:{port}?tls=no"))
         assert caught.value.temporary
 
+    def test_a_yes_before_the_text_is_no_yes(self, mailer: SmtpMailer, mail_server: MailServer) -> None:
+        """A server whose replies come out of turn has taken nothing, and is not spoken to any further."""
+        mail_server.postbox.data = "250 OK"
+        with pytest.raises(NotSent, match="answered DATA by 250") as caught:
+            send(mailer)
+        assert caught.value.temporary
+        mail_server.postbox.data = None
+        send(mailer)
+        assert (len(mail_server.postbox.mails), mail_server.postbox.connections) == (1, 2)
+
     def test_hanging_up_before_the_text_is_known(self, mailer: SmtpMailer, mail_server: MailServer) -> None:
         """DATA was asked for and nothing was handed over."""
         mail_server.postbox.hang_up = "before"
@@ -245,6 +255,19 @@ class TestTls:
             send(SmtpMailer(self.url(server, certificate, login="reader:hunter2@")))
         assert caught.value.temporary
         assert "hunter2" not in str(caught.value)
+
+    def test_a_login_that_smtplib_cannot_write_sends_nothing(
+        self,
+        serve_mail: Callable[..., MailServer],
+        server_context: ssl.SSLContext,
+        certificate: tuple[Path, Path],
+    ) -> None:
+        """A password beyond ASCII leaves no digest in doubt: none was handed over."""
+        server = serve_mail(tls_context=server_context, auth_required=True, authenticator=authenticate)
+        with pytest.raises(NotSent, match="beyond ASCII") as caught:
+            send(SmtpMailer(self.url(server, certificate, login="reader:h%C3%BCnter@")))
+        assert caught.value.temporary
+        assert "nter" not in str(caught.value)
 
 
 class TestAddress:

@@ -20,7 +20,8 @@ from cronless_dagster.engine.job_types import JobTypes
 from cronless_dagster.store import jobs
 from tests.assets.research.support import Feed, add_account, items, rows
 from tests.assets.web import Reply
-from tests.dagster.support import Location, far_away, job_rows
+from tests.dagster.support import Location, job_rows
+from tests.engine.support import far_away
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -48,6 +48,16 @@ class TestDialects:
         assert first.key != second.key
         assert second.title == "Über die Brücke."
 
+    @pytest.mark.parametrize("number", ["xD800", "XdFfF", "55296", "x110000", "0", "9" * 30, "x" + "f" * 30])
+    def test_a_number_that_is_no_character_is_no_reason_to_leave_a_feed(self, number: str) -> None:
+        """A reference to it, in an item without an address of its own, costs that character alone."""
+        first, second = read_feed(
+            channel(f"<item><title>a&#{number};b</title></item><item><title>c&#233; &nbsp;</title></item>"),
+            url=URL,
+            now=NOW,
+        )
+        assert (first.title, second.title) == ("ab", "c\u00e9")
+
     def test_rss_1_0(self) -> None:
         """RDF, with Dublin Core for author and date."""
         [item] = read("rss_1_0.rdf")

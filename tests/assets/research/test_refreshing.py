@@ -316,6 +316,22 @@ class TestTogether:
             assert sorted((one.result(60).new, one.result(60).changed) for one in told) == [(0, 0), (1, 0)]
         assert items(assets_engine)["a"].title == "a: new"
 
+    def test_a_source_that_became_another_kind_meanwhile_is_read_again(
+        self, assets_engine: Engine, web: WebServer, web_reader: Reader
+    ) -> None:
+        """Its first refresh took it for a page; the next one must not find it unchanged."""
+
+        def serve(_request: object) -> Reply:
+            add_account(assets_engine, web.url("/feed"))
+            return Reply(200, rss("a"), {"ETag": '"1"', "Content-Type": "text/html"})
+
+        web.routes["/feed"] = serve
+        add_account(assets_engine, web.url("/feed"), kind="page")
+        assert refresh(assets_engine, web_reader, "acme", "globex").new == 0
+        web.routes["/feed"] = Feed("a")
+        assert refresh(assets_engine, web_reader, "acme", "globex").new == 1
+        assert list(items(assets_engine)) == ["a"]
+
     def test_an_account_or_a_source_that_is_removed_meanwhile(
         self, assets_engine: Engine, web: WebServer, web_reader: Reader
     ) -> None:
