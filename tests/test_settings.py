@@ -47,6 +47,18 @@ def test_every_setting_is_read_from_its_variable() -> None:
         "job_types": ("app.jobs, app.more_jobs", ("app.jobs", "app.more_jobs")),
         "home": ("/var/lib/app", Path("/var/lib/app")),
         "dagster_url": ("https://dagster.example/", "https://dagster.example"),
+        "dagster_api_url": ("http://webserver:3000/", "http://webserver:3000"),
+        "dagster_token": ("s3cr3t", "s3cr3t"),
+        "dagster_location": ("our jobs", "our jobs"),
+        "checks": ("app.checks", ("app.checks",)),
+        "api_bind": ("0.0.0.0:80", "0.0.0.0:80"),
+        "api_private_bind": ("[::1]:0", "[::1]:0"),
+        "api_access_file": ("/etc/cronless/access.toml", Path("/etc/cronless/access.toml")),
+        "api_calls_per_second": ("10", 10),
+        "api_body_bytes": ("0", 0),
+        "metrics_bind": ("localhost:9464", "localhost:9464"),
+        "trace_slow_ms": ("250", 250),
+        "trace_error_status": ("429", 429),
         "history_days": ("7", 7),
         "tick_seconds": ("30", 30),
         "statement_timeout_ms": ("5000", 5_000),
@@ -93,6 +105,15 @@ def test_every_setting_says_what_it_means() -> None:
         ("CRONLESS_DAGSTER_URL", "localhost:3000"),
         ("CRONLESS_PUBLIC_URL", "http://[::1"),
         ("CRONLESS_JOB_TYPES", "app/jobs.py"),
+        ("CRONLESS_API_BIND", "8088"),
+        ("CRONLESS_API_BIND", "127.0.0.1"),
+        ("CRONLESS_API_BIND", ":8088"),
+        ("CRONLESS_API_BIND", "127.0.0.1:99999"),
+        ("CRONLESS_API_BIND", "::1:8088"),
+        ("CRONLESS_API_BIND", "me@127.0.0.1:8088"),
+        ("CRONLESS_METRICS_BIND", "http://127.0.0.1:9464"),
+        ("CRONLESS_DAGSTER_TOKEN", "a b"),
+        ("CRONLESS_DAGSTER_LOCATION", "x" * 201),
         ("CRONLESS_HOME", "a\0b"),
     ],
 )
@@ -181,6 +202,7 @@ class TestSecrets:
         settings = Settings(
             database_url=f"{SECRET}?sslmode=require&sslpassword=t0ps3cret",
             broker_url="amqp://a:s3cr3t@mq/jobs",
+            dagster_token="s3cr3t",
         )
         for shown in (repr(settings), str(settings), f"{settings}"):
             assert "s3cr3t" not in shown

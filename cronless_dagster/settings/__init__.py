@@ -16,13 +16,16 @@ from cronless_dagster.settings.readers import (
     BROKER_PREFIX,
     BROKER_PREFIX_LENGTH,
     SettingsError,
+    bind_address,
     broker_prefix,
     broker_url,
     database_url,
     mail_address,
     modules,
+    name_of,
     networks,
     path,
+    secret,
     smtp_url,
     web_address,
     whole,
@@ -117,6 +120,52 @@ class Settings:
     dagster_url: str = _setting(
         "http://127.0.0.1:3000", web_address, "address of Dagster's UI, for links to runs"
     )
+    dagster_api_url: str | None = _setting(
+        None,
+        web_address,
+        "address of Dagster's web server, which `cronless serve` asks for runs; unset: it leaves the run route alone",
+    )
+    dagster_token: str | None = _setting(
+        None, secret, "token that Dagster's web server asks for, where a proxy or Dagster+ does"
+    )
+    dagster_location: str | None = _setting(
+        None,
+        name_of("code location"),
+        "code location of the runs; unset: the only one that has the Dagster job",
+    )
+    checks: tuple[str, ...] = _setting(
+        (), modules, "modules that register checks of your own, separated by commas"
+    )
+    api_bind: str = _setting("127.0.0.1:8088", bind_address, "where `cronless serve` listens for checks")
+    api_private_bind: str = _setting(
+        "127.0.0.1:9088", bind_address, "where it listens for /healthz, /readyz and /metrics: never public"
+    )
+    api_access_file: Path | None = _setting(  # noqa: RUF009  # returns a dataclass field
+        None, path("file"), "who may call which check: hashes of the secret path and of the callers' tokens"
+    )
+    api_calls_per_second: int = _setting(
+        50, whole(1, 100_000), "how many checks one caller may call, on average", "a second"
+    )
+    api_body_bytes: int = _setting(
+        4_096, whole(0, 1_048_576), "the largest body of a call; checks need none", "bytes"
+    )
+    metrics_bind: str | None = _setting(
+        None,
+        bind_address,
+        "where a worker, `cronless tick --loop` and the tick sensor show their metrics; unset: nowhere",
+    )
+    trace_slow_ms: int = _setting(
+        1_000,
+        whole(0, 3_600_000),
+        "from when an operation counts as slow, and its trace is sent",
+        "milliseconds",
+    )
+    trace_error_status: int = _setting(
+        500,
+        whole(400, 599),
+        "from which HTTP status an answer counts as an error, and its trace is sent",
+        "status",
+    )
     history_days: int = _setting(30, whole(1, 3_650), "how long finished executions are kept", "days")
     tick_seconds: int = _setting(
         20, whole(1, 3_600), "how long one tick may go on before it leaves the rest to the next", "seconds"
@@ -169,8 +218,8 @@ class Settings:
     def from_env(cls, environ: Mapping[str, str]) -> Self:
         """Read the settings from an environment. A variable that is set to nothing counts as unset.
 
-        ``CRONLESS_DATABASE_URL_FILE``, ``CRONLESS_BROKER_URL_FILE`` and ``CRONLESS_SMTP_URL_FILE`` name files that
-        hold these addresses, as secrets are mounted.
+        ``CRONLESS_DATABASE_URL_FILE``, ``CRONLESS_BROKER_URL_FILE``, ``CRONLESS_SMTP_URL_FILE`` and
+        ``CRONLESS_DAGSTER_TOKEN_FILE`` name files that hold these secrets, as they are mounted.
 
         Raises:
             SettingsError: a value can't be used, two contradict each other, or a name is misspelt.
@@ -195,7 +244,7 @@ class Settings:
         shown = {item.name: getattr(self, item.name) for item in fields(self)}
         for name in _SECRETS:
             if shown[name] is not None:
-                shown[name] = without_password(shown[name])
+                shown[name] = "***" if name == "dagster_token" else without_password(shown[name])
         return f"Settings({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
 
@@ -215,7 +264,12 @@ def without_password(url: str) -> str:
     return urlunsplit(parts._replace(netloc=login + host, query=urlencode(query, safe="/*")))
 
 
-_SECRETS = {"database_url": database_url, "broker_url": broker_url, "smtp_url": smtp_url}
+_SECRETS = {
+    "database_url": database_url,
+    "broker_url": broker_url,
+    "smtp_url": smtp_url,
+    "dagster_token": secret,
+}
 """The settings that may hold a password, and may come from a file, with their readers."""
 
 
@@ -227,7 +281,7 @@ def _content(variable: str, file: str) -> str:
             f"{variable} names {file!r}, which can't be read ({error}): correct the path or its permissions."
         ) from error
     if not text:
-        raise SettingsError(f"{variable} names {file!r}, which is empty: write the address into it.")
+        raise SettingsError(f"{variable} names {file!r}, which is empty: write the value into it.")
     return text
 
 

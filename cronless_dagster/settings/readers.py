@@ -147,3 +147,34 @@ def mail_address(variable: str, text: str) -> str:
     if not re.fullmatch(r"[^@\s]+@[^@\s]+", address) or not text.isprintable():
         raise SettingsError(f"{variable} is {text!r}: give one address, such as News <news@example.org>.")
     return text
+
+
+def bind_address(variable: str, text: str) -> str:
+    """Read where a server listens: host:port, an IPv6 address in brackets; port 0 is any free one."""
+    try:
+        parts = urlsplit(f"//{text}")
+        usable = bool(parts.hostname) and parts.port is not None and f"//{parts.netloc}" == f"//{text}"
+        usable = usable and parts.username is None
+    except ValueError:
+        usable = False
+    if not usable:
+        raise SettingsError(f"{variable} is {text!r}: give an address and a port, such as 127.0.0.1:8088.")
+    return text
+
+
+def secret(variable: str, text: str) -> str:
+    """Read a token; it stays out of messages."""
+    if not (text.isascii() and text.isprintable()) or " " in text:
+        raise SettingsError(f"{variable} holds a blank or a character that no token has: copy it again.")
+    return text
+
+
+def name_of(what: str) -> Callable[[str, str], str]:
+    """Return a reader of the name of such a thing."""
+
+    def read(variable: str, text: str) -> str:
+        if not text.isprintable() or len(text) > 200:
+            raise SettingsError(f"{variable} is {text[:80]!r}: give the name of a {what}.")
+        return text
+
+    return read
