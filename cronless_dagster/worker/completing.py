@@ -19,6 +19,7 @@ from cronless_dagster.store.errors import ClaimLost, DatabaseUnavailable
 from cronless_dagster.store.executions import finish_started
 from cronless_dagster.store.history import with_partition
 from cronless_dagster.store.results import Result
+from cronless_dagster.telemetry.events import event
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,8 +90,8 @@ class Completer:
                     self._wake.wait(FLUSH_SECONDS)
                     self._wake.clear()
                 self._flush()
-        except BaseException as error:
-            logger.exception("results can no longer be recorded")
+        except BaseException as error:  # noqa: BLE001 - told with its traceback
+            event(logger, "worker.broken", logging.CRITICAL, exc_info=True)
             self.broken = error
 
     def _flush(self) -> None:
@@ -116,8 +117,8 @@ class Completer:
                 self._finisher.catch_up()
             else:
                 self._finisher.poll()
-        except Exception:
-            logger.exception("finished jobs could not be recorded together; trying them apart")
+        except Exception:  # noqa: BLE001 - told with its traceback
+            event(logger, "results.tried_apart", logging.ERROR, exc_info=True)
             self._give_up([result.job for result in self._finisher.apart()])
 
     def _planned(self, batch: Sequence[Tried]) -> list[Result]:
@@ -132,9 +133,9 @@ class Completer:
     def _plan(self, one: Tried, at: datetime) -> Result | None:
         try:
             plan = plan_next(one.job.plan, one.outcome, at)
-        except Exception:
+        except Exception:  # noqa: BLE001 - told with its traceback
             # A schedule that the planner stumbles over costs its own job a lease, and no other job anything.
-            logger.exception("job %s could not be planned, and runs again", one.job.id)
+            event(logger, "results.not_planned", logging.ERROR, exc_info=True, jobs=1, job=one.job.id)
             self._give_up([one.job])
             return None
         return Result(one.job, plan, one.outcome.error, one.started_at)
@@ -157,13 +158,14 @@ class Completer:
         self._tally.add("discarded", len(results) - len(written))
         for one in written:
             if one.plan.recorded != "success":
-                logger.info(
-                    "job %s of type %s: %s at try %d: %s",
-                    one.job.id,
-                    one.job.job_type,
-                    one.plan.recorded,
-                    one.job.tries,
-                    (one.error or "no reason given").partition("\n")[0],
+                event(
+                    logger,
+                    "job.ended",
+                    job=one.job.id,
+                    job_type=one.job.job_type,
+                    outcome=one.plan.recorded,
+                    tries=one.job.tries,
+                    error=(one.error or "no reason given").partition("\n")[0],
                 )
 
 

@@ -12,6 +12,7 @@ from cronless_dagster.scheduling.errors import CronlessError
 from cronless_dagster.store.clock import current_time
 from cronless_dagster.store.database import transaction
 from cronless_dagster.store.executions import renew_jobs
+from cronless_dagster.telemetry.events import event
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -61,10 +62,10 @@ class Leases:
                     for first in range(0, len(jobs), _BATCH):
                         self._renew(self._types[name], jobs[first : first + _BATCH])
             except (CronlessError, SQLAlchemyError) as error:
-                logger.warning("the leases of running jobs could not be renewed, tried again: %s", error)
-            except Exception:
+                event(logger, "lease.not_renewed", logging.WARNING, error=error)
+            except Exception:  # noqa: BLE001 - told with its traceback
                 # Without renewals all that runs here would sooner or later run elsewhere too.
-                logger.exception("the leases of running jobs could not be renewed, tried again")
+                event(logger, "lease.not_renewed", logging.ERROR, exc_info=True)
 
     def _renew(self, job_type: JobType, jobs: list[ClaimedJob]) -> None:
         with transaction(self._engine) as connection:

@@ -19,6 +19,8 @@ from cronless_dagster.store.database import (
 )
 from cronless_dagster.store.errors import DatabaseUnavailable
 from cronless_dagster.store.executions import give_back
+from cronless_dagster.telemetry.events import event
+from cronless_dagster.telemetry.tracing import span
 from cronless_dagster.worker.completing import Completer
 from cronless_dagster.worker.counts import Counts, Tally, TypeCounts
 from cronless_dagster.worker.intake import MOST_STARTED_AT_ONCE, Intake
@@ -198,7 +200,8 @@ class Worker:
 
     def _start(self, messages: Sequence[Unstarted], room: int, recent: float) -> None:
         try:
-            batch = start_batch(self._engine, self._types, messages, self._now)
+            with span("worker.batch", messages=len(messages)):
+                batch = start_batch(self._engine, self._types, messages, self._now)
         except (DatabaseUnavailable, SQLAlchemyError) as error:
             self._outage.note(error)
             self._intake.unanswered(messages)
@@ -252,14 +255,13 @@ class Worker:
         unwritten = self._completer.close(max(deadline - time.monotonic(), _RESULT_SECONDS))
         self._leases.stop()
         if unwritten:
-            logger.error("%d results could not be recorded in time, and their jobs run again", unwritten)
-        if left:
+            event(logger, "results.not_recorded", logging.ERROR, jobs=unwritten)
+        for job in left:
             # Ended with this process, they died of nothing: a lease that runs out would put the blame on them.
-            logger.warning(
-                "still running, and given back to be run again: %s",
-                ", ".join(f"{job.job_type} {job.id}" for job in left),
-            )
-            self._give_back(left)
+            event(logger, "job.given_back", logging.WARNING, job=job.id, job_type=job.job_type)
+        self._give_back(left)
+        counts = self.counts
+        event(logger, "worker.drained", done=counts.done, failed=counts.failed, given_back=counts.given_back)
         return left
 
     def _give_back(self, jobs: Sequence[ClaimedJob]) -> None:
@@ -273,7 +275,7 @@ class Worker:
         try:
             self._tally.add("given_back", patiently(put_back, _BROKER_SECONDS))
         except (DatabaseUnavailable, SQLAlchemyError) as error:
-            logger.warning("%d jobs could not be given back, their leases run out: %s", len(jobs), error)
+            event(logger, "job.not_given_back", logging.WARNING, jobs=len(jobs), error=error)
         self._started.forget(jobs)
 
 

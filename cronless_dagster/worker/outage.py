@@ -11,6 +11,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from cronless_dagster.store.clock import current_time
 from cronless_dagster.store.database import RETRY_SECONDS, may_pass, transaction
 from cronless_dagster.store.errors import DatabaseUnavailable
+from cronless_dagster.telemetry.events import event
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -44,12 +45,12 @@ class Outage:
         self._ask_again_at = now + RETRY_SECONDS
         if self._since is None:
             self._since = now
-            logger.warning("no job can be started, tried again meanwhile: %s", error)
+            event(logger, "database.away", logging.WARNING, error=error)
 
     def end(self) -> None:
         """Note an answer."""
         if self._since is not None:
-            logger.info("jobs can be started again, after %.1f s", time.monotonic() - self._since)
+            event(logger, "database.back", seconds=round(time.monotonic() - self._since, 1))
             self._since = None
 
     def ask(self, engine: Engine) -> None:

@@ -1,0 +1,1 @@
+"""What operators see: metrics, traces, and log lines with a name."""
