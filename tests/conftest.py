@@ -56,6 +56,7 @@ TEMPLATE = "cronless_template"
 TOGETHER = {
     "tests/browser/": "heavy",
     "tests/dagster/": "heavy",
+    "tests/graphql/test_dagster.py": "heavy",
     "tests/demo/test_demo.py": "heavy",
     "tests/test_dagster_yaml.py": "heavy",
     "tests/store/test_embedded.py": "embedded",

@@ -13,17 +13,18 @@ from pydantic import Field
 
 from cronless_dagster.assets.summary import failed_jobs_check, summary_metadata
 from cronless_dagster.engine.job_types import JobType, JobTypes
+from cronless_dagster.engine.run_requests import (
+    CLAIM_TAG,
+    JOB_TYPE_TAG,
+    NO_RETRIES,
+    PREFIX,
+    dagster_job_name,
+    op_name,
+)
 from cronless_dagster.engine.running import ClaimReport, run_claim
 from cronless_dagster.scheduling.errors import CronlessError
 
-PREFIX = "cronless"
 CHECK_NAME = "no_failed_jobs"
-CLAIM_TAG = "cronless/claim"
-DISPATCH_TAG = "cronless/dispatch"
-JOB_TYPE_TAG = "cronless/job_type"
-MAX_RUNTIME_TAG = "dagster/max_runtime"
-# Retries live in the rows; a run that Dagster repeats by itself would find its claim taken.
-NO_RETRIES = {"dagster/max_retries": "0"}
 # Each line of a run's log is a connection and an event row, so a long run reports seldom.
 PROGRESS_EVERY_SECONDS = 30.0
 # Dagster doesn't export the class by name.
@@ -39,21 +40,6 @@ class ClaimConfig(dg.Config):
 def asset_key(job_type: str) -> dg.AssetKey:
     """Return the key of a job type's asset."""
     return dg.AssetKey([PREFIX, job_type])
-
-
-def dagster_job_name(job_type: str) -> str:
-    """Return the name of the Dagster job whose runs do the work of a job type's claims."""
-    return f"{PREFIX}_{job_type}"
-
-
-def run_config(job_type: str, claim_id: UUID) -> dict[str, Any]:
-    """Return the config of a run: the claim's id alone, so that no config is ever invalid."""
-    return {"ops": {op_name(job_type): {"config": {"claim_id": str(claim_id)}}}}
-
-
-def op_name(job_type: str) -> str:
-    """Return the name of the op behind a job type's asset, under which a run's config is looked for."""
-    return f"{PREFIX}__{job_type}"
 
 
 def build_asset(job_type: JobType, *, resource_key: str = "cronless") -> dg.AssetsDefinition:

@@ -243,7 +243,7 @@ class _SuccessfulRuns:
     def count(self) -> int:
         from dagster import DagsterRunStatus, RunsFilter
 
-        from cronless_dagster.assets.job_types import JOB_TYPE_TAG
+        from cronless_dagster.engine.run_requests import JOB_TYPE_TAG
 
         wanted = RunsFilter(
             statuses=[DagsterRunStatus.SUCCESS],

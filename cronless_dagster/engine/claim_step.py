@@ -15,6 +15,7 @@ from cronless_dagster.scheduling.errors import CronlessError
 from cronless_dagster.store.database import transaction
 from cronless_dagster.store.errors import DatabaseNotMigrated, DatabaseUnavailable
 from cronless_dagster.store.fairness import Waiting, waiting_types
+from cronless_dagster.telemetry.events import event
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -41,6 +42,9 @@ class Ticking(Protocol):
 
     def may_claim(self) -> bool:
         """Tell whether there is time for another claim."""
+
+    def can_launch(self) -> bool:
+        """Tell whether whoever would run the claims answers."""
 
 
 @dataclass(slots=True)
@@ -70,6 +74,8 @@ class ClaimStep:
             waiting = waiting_types(connection, sizes, now, tick.ids)
         longest_first = sorted(waiting, key=lambda name: waiting[name].since or now)
         runs = [name for name in longest_first if self._routes[name] != "queue"]
+        if runs and not tick.can_launch():
+            runs = []
         shared = _Room(room)
         in_turn = deque(self._guarded(name, waiting[name], shared) for name in runs)
         while in_turn:
@@ -112,7 +118,7 @@ class ClaimStep:
         except (DatabaseUnavailable, DatabaseNotMigrated):
             raise
         except (CronlessError, SQLAlchemyError) as error:
-            logger.exception("job type %s could not be claimed", name)
+            event(logger, "job_type.not_claimed", logging.ERROR, exc_info=True, job_type=name)
             self._report.errors.append(f"{name}: {first_line(error)}")
 
     def _claims(self, name: str, waiting: Waiting, room: _Room | None) -> Iterator[ClaimResult]:
@@ -142,7 +148,7 @@ class ClaimStep:
                 requests=requests and (room is None or room.left > 1),
                 more=self._tick.may_claim,
             )
-            self._report.misfired += result.misfired
+            self._report.count_misfired(name, result.misfired)
             if result.reason is not None:
                 self._report.left[name] = f"has more due: {result.reason}"
             if result.claim_id is None and result.misfired == 0:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cronless_dagster.store.database import RETRY_SECONDS, is_in_the_way, may_pass
 from cronless_dagster.store.errors import ClaimLost
+from cronless_dagster.telemetry.events import event
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -113,9 +114,9 @@ class Finisher:
             try:
                 self.poll()
             except ClaimLost as error:
-                logger.warning("%s", error)
-            except Exception:
-                logger.exception("finished jobs could not be recorded; trying them apart")
+                event(logger, "claim.lost", logging.WARNING, error=error)
+            except Exception:  # noqa: BLE001 - told with its traceback
+                event(logger, "results.tried_apart", logging.ERROR, exc_info=True)
             again += self._halves_of_broken()
             if self._on_its_way is None:
                 if again:
@@ -126,7 +127,7 @@ class Finisher:
                     return
         unwritten = len(self._waiting) + len(self._held) + sum(map(len, again))
         if unwritten or self._on_its_way:
-            logger.error("%s finished jobs could not be recorded in time, and run again", f"{unwritten:,}")
+            event(logger, "results.not_recorded", logging.ERROR, jobs=unwritten)
 
     def apart(self) -> list[Result]:
         """Try what `poll` has raised about again, in ever smaller parts; return the results that failed alone.
@@ -174,7 +175,7 @@ class Finisher:
             if half:
                 halves += batch[half:], batch[:half]
             else:
-                logger.error("the result of job %s could not be recorded, and it runs again", batch[0].job.id)
+                event(logger, "results.not_recorded", logging.ERROR, jobs=1, job=batch[0].job.id)
         return halves
 
     def _submit(self, batch: Sequence[Result]) -> None:
@@ -233,5 +234,5 @@ class Finisher:
         if self._told_at and now - self._told_at < _TOLD_EVERY_SECONDS:
             return
         self._told_at = now
-        why = "their rows are locked by another transaction" if error is None else f"{error}"
-        logger.warning("%s finished jobs wait to be recorded, tried again meanwhile: %s", f"{count:,}", why)
+        why = error or "their rows are locked by another transaction"
+        event(logger, "results.waiting", logging.WARNING, jobs=count, why=why)

@@ -13,6 +13,7 @@ from cronless_dagster.store.claims import hold_claim
 from cronless_dagster.store.clock import current_time
 from cronless_dagster.store.database import transaction
 from cronless_dagster.store.errors import ClaimLost
+from cronless_dagster.telemetry.events import event
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -64,8 +65,8 @@ class Heartbeat:
                     )
                 pause = self._every
             except ClaimLost as error:
-                logger.warning("%s", error)
+                event(logger, "claim.lost", logging.WARNING, claim=self._claim_id, error=error)
                 self.lost.set()
                 return
             except (CronlessError, SQLAlchemyError):
-                logger.exception("the lease of claim %s could not be renewed; trying again", self._claim_id)
+                event(logger, "lease.not_renewed", logging.ERROR, exc_info=True, claim=self._claim_id)

@@ -11,6 +11,7 @@ from cronless_dagster.engine.running import ClaimReport, run_claim
 from cronless_dagster.engine.tick import tick
 from cronless_dagster.scheduling.shards import FULL, IdRange
 from cronless_dagster.store.errors import ClaimLost
+from cronless_dagster.telemetry.events import event
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -46,6 +47,6 @@ def tick_and_run(
         try:
             ran.append(run_claim(engine, job_types, one.claim_id, execution_id=uuid4(), now=now))
         except ClaimLost as error:
-            logger.warning("%s", error)
+            event(logger, "claim.lost", logging.WARNING, claim=one.claim_id, error=error)
             ran.append(ClaimReport(one.claim_id, one.job_type, "lost", str(error), one.job_count))
     return report, ran

@@ -24,6 +24,8 @@ from cronless_dagster.store.database import transaction
 from cronless_dagster.store.declarations import forgotten_types
 from cronless_dagster.store.errors import DatabaseNotMigrated, DatabaseUnavailable
 from cronless_dagster.store.progress import read_one, write_progress
+from cronless_dagster.telemetry.events import event
+from cronless_dagster.telemetry.tracing import span
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -102,7 +104,7 @@ class QueueClaims:
                 self._rescue(claim, one, at)
             except (CronlessError, SQLAlchemyError) as error:
                 # One claim that can't be mended must not keep the others from their rescue.
-                logger.exception("claim %s could not be reconciled", claim_id)
+                event(logger, "claim.not_reconciled", logging.ERROR, exc_info=True, claim=claim_id)
                 self._report.errors.append(f"claim {claim_id}: {first_line(error)}")
 
     def _rescue(self, claim: Claim, held: outbox.QueuedClaim, at: datetime) -> None:
@@ -217,11 +219,12 @@ class QueueRoute(QueueClaims):
         their way. A claim that somebody has locked keeps no other from being published.
         """
         try:
-            self._publish(claim_id, job_type, dispatch, alone=alone)
+            with span("publish", job_type=job_type):
+                self._publish(claim_id, job_type, dispatch, alone=alone)
         except (DatabaseUnavailable, DatabaseNotMigrated):
             raise
         except (CronlessError, SQLAlchemyError) as error:
-            logger.exception("claim %s could not be published", claim_id)
+            event(logger, "claim.not_published", logging.ERROR, exc_info=True, claim=claim_id)
             self._report.errors.append(f"claim {claim_id}: {first_line(error)}")
 
     def _publish(self, claim_id: UUID, job_type: str, dispatch: int, *, alone: bool) -> None:

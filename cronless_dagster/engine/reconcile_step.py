@@ -15,6 +15,7 @@ from cronless_dagster.scheduling.models import Outcome, RetryPolicy
 from cronless_dagster.store import claims as store
 from cronless_dagster.store.database import transaction
 from cronless_dagster.store.declarations import forgotten_types
+from cronless_dagster.telemetry.events import event
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -81,8 +82,8 @@ class ReconcileStep:
             return
         try:
             happened = carry()
-        except Exception as error:
-            logger.exception("claim %s could not be reconciled", claim.id)
+        except Exception as error:  # noqa: BLE001 - told with its traceback
+            event(logger, "claim.not_reconciled", logging.ERROR, exc_info=True, claim=claim.id)
             self._report.errors.append(f"claim {claim.id}: {first_line(error)}")
             return
         if happened is not None:

@@ -67,27 +67,35 @@ def decide_forgotten(claim: Claim, runs: Sequence[RunView]) -> Action:
     return "release"
 
 
-def due_for_hand_over(claim: Claim, now: datetime) -> bool:
+def due_for_hand_over(claim: Claim, now: datetime, patience: timedelta = timedelta(0)) -> bool:
     """Tell whether a claim without a run may be handed over at this tick.
 
-    One whose runs keep ending before they start it waits longer and longer, so that a broken code location
-    doesn't fill the run list.
+    Not within `patience` of its last hand-over, where a second one would make a second run. One whose runs keep
+    ending before they start it waits longer and longer, so that a broken code location doesn't fill the run list.
     """
     if claim.state != "CLAIMED":
         return False
-    if claim.dispatches == 0 or claim.handed_over_at is None:
+    if claim.handed_over_at is None:
+        return True
+    if claim.handed_over_at + patience > now:
+        return False
+    if claim.dispatches == 0:
         return True
     wait = min(timedelta(minutes=2 ** min(claim.dispatches - 1, 10)) - timedelta(seconds=30), _LONGEST_WAIT)
     return claim.handed_over_at + wait <= now
 
 
-def hand_overs(claims: Sequence[Claim], ids: IdRange, now: datetime, most: int) -> list[HandOver]:
+def hand_overs(
+    claims: Sequence[Claim], ids: IdRange, now: datetime, most: int, patience: timedelta = timedelta(0)
+) -> list[HandOver]:
     """Choose the claims to hand over: never handed over first, then the one that waited longest.
 
     A claim belongs to the dispatcher whose id range holds its lower bound, so that each has one owner however
     the shards are cut.
     """
-    mine = [claim for claim in claims if ids.contains(claim.id_low) and due_for_hand_over(claim, now)]
+    mine = [
+        claim for claim in claims if ids.contains(claim.id_low) and due_for_hand_over(claim, now, patience)
+    ]
     mine.sort(
         key=lambda claim: (claim.handed_over_at or datetime.min.replace(tzinfo=now.tzinfo), claim.created_at)
     )

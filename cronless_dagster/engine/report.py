@@ -21,10 +21,11 @@ class TickReport:
         planned: Rows that got their next instant.
         invalid: Rows found unusable.
         claimed: Rows claimed, by job type.
-        misfired: Claimed rows that were past their grace.
+        misfires: Claimed rows that were past their grace, by job type.
         left: Why a job type still has due rows, by job type.
         reconciled: Claims by what became of them (submitted, again, released, split, canceled, crashed).
-        hand_over: Claims that need a run now.
+        hand_over: Claims that need a run now; with a launcher, those whose run was made.
+        launched: Runs that a launcher made, by job type.
         published: Messages that the broker has confirmed, by job type.
         unconfirmed: Job types whose messages the broker left unanswered, those not tried since first.
         queues: How each job type's queue stood before this tick published, and the dead letters.
@@ -38,11 +39,12 @@ class TickReport:
     replanned_zones: int = 0
     claimed: dict[str, int] = field(default_factory=dict)
     claims: int = 0
-    misfired: int = 0
+    misfires: dict[str, int] = field(default_factory=dict)
     left: dict[str, str] = field(default_factory=dict)
     reconciled: dict[str, int] = field(default_factory=dict)
     open_claims: int = 0
     hand_over: list[HandOver] = field(default_factory=list)
+    launched: dict[str, int] = field(default_factory=dict)
     published: dict[str, int] = field(default_factory=dict)
     unconfirmed: list[str] = field(default_factory=list)
     queues: dict[str, QueueDepth] = field(default_factory=dict)
@@ -54,9 +56,19 @@ class TickReport:
         """Rows claimed, of all types."""
         return sum(self.claimed.values())
 
+    @property
+    def misfired(self) -> int:
+        """Claimed rows that were past their grace, of all types."""
+        return sum(self.misfires.values())
+
     def count(self, what: str, number: int = 1) -> None:
         """Add to the reconciled claims."""
         self.reconciled[what] = self.reconciled.get(what, 0) + number
+
+    def count_misfired(self, job_type: str, number: int) -> None:
+        """Add to the claimed rows that were past their grace."""
+        if number:
+            self.misfires[job_type] = self.misfires.get(job_type, 0) + number
 
     def summary(self) -> str:
         """Say in one line what happened; for the tick's log and skip reason."""
@@ -73,7 +85,9 @@ class TickReport:
             parts.append(f"claimed {_counted(self.claimed_rows, 'job')} ({by_type})")
         if self.misfired:
             parts.append(f"{self.misfired:,} past their grace")
-        if self.hand_over:
+        if self.launched:
+            parts.append(f"launched {_counted(sum(self.launched.values()), 'run')}")
+        elif self.hand_over:
             parts.append(f"handing over {_counted(len(self.hand_over), 'claim')}")
         if self.published:
             parts.append(f"published {_counted(sum(self.published.values()), 'message')}")
@@ -90,6 +104,7 @@ class TickReport:
         """Return JSON-ready values."""
         values = asdict(self)
         values["now"] = self.now.isoformat().replace("+00:00", "Z")
+        values["misfired"] = self.misfired
         values["hand_over"] = [
             {
                 "claim_id": str(one.claim_id),

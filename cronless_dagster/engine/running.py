@@ -22,6 +22,7 @@ from cronless_dagster.store.errors import ClaimLost
 from cronless_dagster.store.history import with_partition
 from cronless_dagster.store.loading import load_page
 from cronless_dagster.store.results import Result, finish_jobs, lock_finished
+from cronless_dagster.telemetry.events import event
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -277,8 +278,8 @@ class _Run:
         """Plan what is left on the way out, where an error must not hide the one that led there."""
         try:
             results = patiently(partial(self._planned, self._tried), LEAVE_SECONDS) if self._tried else []
-        except Exception:
-            logger.exception("%s finished jobs could not be planned, and run again", f"{len(self._tried):,}")
+        except Exception:  # noqa: BLE001 - told with its traceback
+            event(logger, "results.not_planned", logging.ERROR, exc_info=True, jobs=len(self._tried))
             return []
         self._tried.clear()
         return results

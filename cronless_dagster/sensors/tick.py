@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import dagster as dg
 
-from cronless_dagster.assets.job_types import (
-    CLAIM_TAG,
-    DISPATCH_TAG,
-    JOB_TYPE_TAG,
-    MAX_RUNTIME_TAG,
-    NO_RETRIES,
-    build_job,
-    dagster_job_name,
-    run_config,
-)
+from cronless_dagster.assets.job_types import build_job
+from cronless_dagster.engine.run_requests import dagster_job_name, run_config, tags_of
 from cronless_dagster.engine.runs import HandOver
 from cronless_dagster.engine.tick import BUDGET_SECONDS, HISTORY_DAYS, MAX_HAND_OVER, tick
 from cronless_dagster.rabbitmq.publisher import Publisher
@@ -25,6 +18,8 @@ from cronless_dagster.scheduling.errors import CronlessError
 from cronless_dagster.scheduling.shards import shard as shard_of
 from cronless_dagster.sensors.dagster_jobs import DagsterJobRequests
 from cronless_dagster.sensors.dagster_runs import DagsterRuns
+from cronless_dagster.settings import Settings
+from cronless_dagster.telemetry.serving import start
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -97,6 +92,7 @@ def build_tick_sensor(
     def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         resource: CronlessResource = getattr(context.resources, resource_key)
         try:
+            start(Settings.from_env(os.environ), "cronless-sensor", resource.engine())
             report = tick(
                 resource.engine(),
                 job_types,
@@ -148,7 +144,7 @@ def _result(
         if job_type.dagster_job is None:
             requests.append(_run_request(one, job_type))
             continue
-        request, refused = own.request(one, job_type, _tags(one, job_type))
+        request, refused = own.request(one, job_type, tags_of(one, job_type))
         if request is not None:
             requests.append(request)
         if refused is not None:
@@ -167,22 +163,8 @@ def _run_request(one: HandOver, job_type: JobType) -> dg.RunRequest:
         run_key=one.run_key,
         job_name=dagster_job_name(job_type.name),
         run_config=run_config(job_type.name, one.claim_id),
-        tags={**job_type.tags, **_tags(one, job_type)},
+        tags={**job_type.tags, **tags_of(one, job_type)},
     )
-
-
-def _tags(one: HandOver, job_type: JobType) -> dict[str, str]:
-    tags = {
-        **NO_RETRIES,
-        CLAIM_TAG: str(one.claim_id),
-        DISPATCH_TAG: str(one.dispatch),
-        JOB_TYPE_TAG: job_type.name,
-    }
-    if job_type.max_runtime is not None:
-        tags[MAX_RUNTIME_TAG] = str(int(job_type.max_runtime.total_seconds()))
-    if job_type.priority:
-        tags["dagster/priority"] = str(job_type.priority)
-    return tags
 
 
 def _description(shard: tuple[int, int]) -> str:

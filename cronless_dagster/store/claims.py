@@ -13,7 +13,7 @@ from cronless_dagster.store.errors import ClaimLost
 from cronless_dagster.store.statements import statement
 
 if TYPE_CHECKING:
-    from datetime import datetime
+    from datetime import datetime, timedelta
 
     from cronless_dagster.scheduling.shards import IdRange
 
@@ -174,11 +174,16 @@ def hold_claim(
 
 _SUBMITTED = text(
     "UPDATE cronless.job_claim SET state = 'SUBMITTED', run_id = :run_id, submitted_at = :now"
-    " WHERE id = :id AND state IN ('CLAIMED', 'SUBMITTED')"
+    " WHERE id = :id AND state IN ('CLAIMED', 'SUBMITTED') AND dispatches = coalesce(:dispatch, dispatches)"
 )
 _AGAIN = text(
     "UPDATE cronless.job_claim SET state = 'CLAIMED', run_id = NULL, dispatches = dispatches + 1"
-    " WHERE id = :id AND state IN ('CLAIMED', 'SUBMITTED')"
+    " WHERE id = :id AND state IN ('CLAIMED', 'SUBMITTED') AND dispatches = coalesce(:dispatch, dispatches)"
+)
+_TAKEN = text(
+    "UPDATE cronless.job_claim SET handed_over_at = :now"
+    " WHERE id = :id AND state = 'CLAIMED' AND dispatches = :dispatch"
+    " AND (handed_over_at IS NULL OR handed_over_at <= :before)"
 )
 _HANDED = text("UPDATE cronless.job_claim SET handed_over_at = :now WHERE id = ANY (CAST(:ids AS uuid[]))")
 _CLOSED = text(
@@ -191,14 +196,27 @@ _COUNTED = text(
 )
 
 
-def mark_submitted(connection: Connection, claim_id: UUID, run_id: str, now: datetime) -> None:
-    """Note that a run exists for the claim."""
-    connection.execute(_SUBMITTED, {"id": claim_id, "run_id": run_id, "now": now})
+def mark_submitted(
+    connection: Connection, claim_id: UUID, run_id: str, now: datetime, *, dispatch: int | None = None
+) -> None:
+    """Note that a run exists for the claim; with `dispatch`, unless it was handed over anew since."""
+    connection.execute(_SUBMITTED, {"id": claim_id, "run_id": run_id, "now": now, "dispatch": dispatch})
 
 
-def hand_over_again(connection: Connection, claim_id: UUID) -> None:
-    """Note that the claim's run ended before it started the claim: it gets a new one, under a new run key."""
-    connection.execute(_AGAIN, {"id": claim_id})
+def hand_over_again(connection: Connection, claim_id: UUID, dispatch: int | None = None) -> None:
+    """Note that the claim's run ended before it started the claim: it gets a new one, under a new run key.
+
+    With `dispatch`, unless somebody else has noted it.
+    """
+    connection.execute(_AGAIN, {"id": claim_id, "dispatch": dispatch})
+
+
+def take_hand_over(
+    connection: Connection, claim_id: UUID, dispatch: int, now: datetime, patience: timedelta
+) -> bool:
+    """Take the hand-over of a claim, unless somebody took it within `patience`: true for one caller alone."""
+    values = {"id": claim_id, "dispatch": dispatch, "now": now, "before": now - patience}
+    return bool(connection.execute(_TAKEN, values).rowcount)
 
 
 def mark_handed_over(connection: Connection, claim_ids: list[UUID], now: datetime) -> None:

@@ -14,17 +14,11 @@ from pydantic import Field
 from cronless_dagster.assets.digests.backfill import Shown, digests_of, send_missing
 from cronless_dagster.assets.digests.sending import Digests
 from cronless_dagster.assets.digests.tally import OUTCOMES, DateTally, Tally
-from cronless_dagster.assets.job_types import (
-    CHECK_NAME,
-    JOB_TYPE_TAG,
-    PREFIX,
-    ClaimConfig,
-    op_name,
-    work_on_claim,
-)
+from cronless_dagster.assets.job_types import CHECK_NAME, ClaimConfig, work_on_claim
 from cronless_dagster.assets.materializing import log_materializations
 from cronless_dagster.assets.summary import failed_jobs_check, failures_table, lateness_metadata
 from cronless_dagster.engine.job_types import JobType
+from cronless_dagster.engine.run_requests import JOB_TYPE_TAG, PREFIX, op_name
 
 TABLE = "cronless_assets.digest_delivery"
 MAX_ROWS = 100

@@ -12,14 +12,7 @@ from typing import Any
 import dagster as dg
 from sqlalchemy import Engine
 
-from cronless_dagster.assets.job_types import (
-    CHECK_NAME,
-    JOB_TYPE_TAG,
-    PREFIX,
-    ClaimConfig,
-    op_name,
-    work_on_claim,
-)
+from cronless_dagster.assets.job_types import CHECK_NAME, ClaimConfig, work_on_claim
 from cronless_dagster.assets.materializing import log_materializations
 from cronless_dagster.assets.partitions import TENANTS, TenantError, tenant_partition
 from cronless_dagster.assets.research.accounts import JOB_TYPE, items_by_tenant, tenants_with_accounts
@@ -31,6 +24,7 @@ from cronless_dagster.assets.research.reading import Reader
 from cronless_dagster.assets.research.tally import Tally, TenantTally
 from cronless_dagster.assets.summary import failed_jobs_check, summary_metadata
 from cronless_dagster.engine.job_types import JobType
+from cronless_dagster.engine.run_requests import JOB_TYPE_TAG, PREFIX, op_name
 from cronless_dagster.scheduling.errors import CronlessError
 from cronless_dagster.settings import Settings
 from cronless_dagster.store.database import transaction

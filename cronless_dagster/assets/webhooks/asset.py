@@ -9,16 +9,10 @@ from typing import Any
 import dagster as dg
 from sqlalchemy import Connection, Engine, text
 
-from cronless_dagster.assets.job_types import (
-    CHECK_NAME,
-    JOB_TYPE_TAG,
-    PREFIX,
-    ClaimConfig,
-    op_name,
-    work_on_claim,
-)
+from cronless_dagster.assets.job_types import CHECK_NAME, ClaimConfig, work_on_claim
 from cronless_dagster.assets.summary import failed_jobs_check, summary_metadata
 from cronless_dagster.engine.job_types import JobType
+from cronless_dagster.engine.run_requests import JOB_TYPE_TAG, PREFIX, op_name
 from cronless_dagster.store.clock import current_time
 from cronless_dagster.store.database import transaction
 

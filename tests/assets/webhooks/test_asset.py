@@ -10,10 +10,11 @@ import pytest
 from sqlalchemy import text
 
 from cronless_dagster.assets.fetching.resource import FetcherResource
-from cronless_dagster.assets.job_types import assets_of, build_job, run_config
+from cronless_dagster.assets.job_types import assets_of, build_job
 from cronless_dagster.assets.webhooks import subscribe, webhook_renewal
 from cronless_dagster.assets.webhooks.asset import count_subscriptions
 from cronless_dagster.engine.job_types import JobTypes
+from cronless_dagster.engine.run_requests import run_config
 from cronless_dagster.engine.tick import tick
 from cronless_dagster.resources.database import CronlessResource
 from tests.assets.webhooks.hub import TOPIC, Hub

@@ -1,0 +1,1 @@
+"""Dagster's web server as the executor of the run route, asked through GraphQL."""
