@@ -165,6 +165,19 @@ def transaction(
 
 
 @contextmanager
+def statements_apart(engine: Engine) -> Iterator[Connection]:
+    """Lend a connection on which each statement is a transaction of its own, without the round trips of one.
+
+    For a single question that changes nothing and bounds its own waiting.
+
+    :raises DatabaseUnavailable: no connection could be made.
+    :raises DatabaseNotMigrated: the schema `cronless` isn't there.
+    """
+    with translated_errors(engine), engine.connect() as connection:
+        yield connection.execution_options(isolation_level="AUTOCOMMIT")
+
+
+@contextmanager
 def translated_errors(engine: Engine) -> Iterator[None]:
     """Turn what a person can mend (server down, schema missing) into one clear sentence."""
     try:

@@ -4,5 +4,5 @@ from __future__ import annotations
 
 SCHEMA = "cronless"
 VERSION_TABLE = "alembic_version"
-HEAD = "0003"
-KNOWN = ("0001", "0002", HEAD)
+HEAD = "0004"
+KNOWN = ("0001", "0002", "0003", HEAD)

@@ -18,7 +18,7 @@ from cronless_dagster.store.outbox import QueuedClaim, queued_claims
 from cronless_dagster.store.progress import read_progress
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from uuid import UUID
 
 COUNT_BOUND = 100_000
@@ -145,18 +145,25 @@ class Status:
 
 
 def read_status(
-    connection: Connection, now: datetime, *, count_bound: int = COUNT_BOUND, late_bound: int = LATE_BOUND
+    connection: Connection,
+    now: datetime,
+    *,
+    names: Collection[str] | None = None,
+    count_bound: int = COUNT_BOUND,
+    late_bound: int = LATE_BOUND,
 ) -> Status:
-    """Count, in the caller's transaction, of which the rest then uses index scans only."""
+    """Count, in the caller's transaction, of which the rest then uses index scans only; of these types, or of all."""
     claims = open_claims(connection)
     declared = set(declared_types(connection, now))
     on_queue = queue_types(connection, now)
     held = queued_claims(connection, now) if any(claim.route == "queue" for claim in claims) else {}
     ticks = [value for key, value in read_progress(connection).items() if key.startswith("tick:")]
     connection.execute(_BY_INDEX)
-    names = declared | {claim.job_type for claim in claims}
-    for statement in _TYPES:
-        names.update(connection.execute(statement, {"bound": _TYPES_BOUND}).scalars())
+    if names is None:
+        found = declared | {claim.job_type for claim in claims}
+        for statement in _TYPES:
+            found.update(connection.execute(statement, {"bound": _TYPES_BOUND}).scalars())
+        names = found
     rows = connection.execute(
         _COUNTS, {"names": sorted(names), "now": now, "bound": count_bound, "late_bound": late_bound}
     )

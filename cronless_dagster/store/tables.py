@@ -9,6 +9,7 @@ from sqlalchemy import (
     Boolean,
     Column,
     DateTime,
+    Double,
     Index,
     Integer,
     MetaData,
@@ -133,6 +134,12 @@ scheduled_job = Table(
         "name",
         postgresql_where=text("status IN ('DONE', 'FAILED', 'INVALID')"),
     ),
+    Index(
+        "scheduled_job_ended_at",
+        "last_finished_at",
+        "id",
+        postgresql_where=text("status IN ('DONE', 'FAILED')"),
+    ),
     Index("scheduled_job_paused", "job_type", "id", postgresql_where=text("paused_at IS NOT NULL")),
 )
 
@@ -227,4 +234,26 @@ progress = Table(
     Column("key", Text, primary_key=True),
     Column("value", JSONB, nullable=False),
     Column("updated_at", _INSTANT, nullable=False),
+)
+
+check_done = Table(
+    "check_done",
+    metadata,
+    Column("check_name", Text, primary_key=True),
+    Column("place", _ID, primary_key=True),
+    Column("window_start", _INSTANT, primary_key=True),
+    Column("entity", Text, nullable=False),
+    Column("over_at", _INSTANT, nullable=False, server_default=_CLOCK_NOW),
+    Index("check_over_at", "over_at"),
+)
+
+health_snapshot = Table(
+    "health_snapshot",
+    metadata,
+    Column("window_start", _INSTANT, primary_key=True),
+    Column("job_type", Text, primary_key=True),
+    Column("taken_at", _INSTANT, nullable=False),
+    *(Column(name, Integer, nullable=False) for name in ("due", "late", "running", "stuck", "failing")),
+    *(Column(f"lateness_{name}", Double) for name in ("p50", "p95", "p99")),
+    Column("outcomes", JSONB, nullable=False),
 )

@@ -25,6 +25,7 @@ _EMPTY = (
     text("TRUNCATE cronless.scheduled_job, cronless.job_claim, cronless.progress, cronless.job_type"),
     # A TRUNCATE of the history would take its sixteen and more partitions one by one.
     text("DELETE FROM cronless.job_execution"),
+    text("TRUNCATE cronless.check_done, cronless.health_snapshot"),
 )
 
 
