@@ -10,7 +10,7 @@ import argparse
 import os
 import platform
 
-from benchmarks import claim, empty_tick, next_run, queue, research, run, sensor
+from benchmarks import check_api, checks, claim, empty_tick, next_run, queue, research, run, sensor
 from benchmarks.support import Ratio, print_table, server
 
 
@@ -24,7 +24,7 @@ def main() -> int:
     what = "next-run computations on one core beside 30,000/s"
     ratios = [Ratio(what, rate, next_run.WANTED, "/s", 1.0, "at least")]
     with server() as running:
-        for benchmark in (empty_tick, claim, run, sensor, queue, research):
+        for benchmark in (empty_tick, claim, run, sensor, queue, research, checks, check_api):
             print(f"{benchmark.__name__} …", flush=True)
             found = benchmark.measure(running, quick=quick)
             print(*(f"  {one.what}: {one.ratio:.2f}" for one in found), sep="\n", flush=True)

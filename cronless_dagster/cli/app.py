@@ -34,6 +34,15 @@ COMMANDS = {
     "status": ("cronless_dagster.cli.status:status", "Count what is due, running, stuck, late, by job type."),
     "tick": ("cronless_dagster.cli.tick:tick", "Claim what is due and run it here, without Dagster."),
     "worker": ("cronless_dagster.cli.worker:worker", "Run the jobs of the queue route, from RabbitMQ."),
+    "serve": (
+        "cronless_dagster.cli.serve:serve",
+        "Serve the check API: what is due, asked from outside.",
+    ),
+    "api": ("cronless_dagster.cli.api:api", "Make the API's secrets, look at who may call what."),
+    "client": (
+        "cronless_dagster.cli.client:client",
+        "Call the checks of this minute, or of each minute.",
+    ),
     "callbacks": (
         "cronless_dagster.cli.callbacks:callbacks",
         "Serve what the hubs of webhooks and mail readers call.",

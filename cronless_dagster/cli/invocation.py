@@ -15,9 +15,12 @@ from cronless_dagster.demo import JOB_TYPES_MODULE
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
+    from cronless_dagster.checks.declaring import Checks
     from cronless_dagster.engine.job_types import JobTypes
+    from cronless_dagster.engine.queueing import Queue
     from cronless_dagster.rabbitmq.address import Broker
     from cronless_dagster.settings import Settings
+    from cronless_dagster.worker.loop import Worker
 
 _CommandT = TypeVar("_CommandT", bound=Callable[..., Any])
 
@@ -109,6 +112,40 @@ class Invocation:
 
         return Broker.from_settings(self.settings(), connection_name=connection_name)
 
+    def telemetry(self, service: str, engine: Engine, worker: Worker | None = None) -> None:
+        """Show metrics and trace until the command ends, where the environment asks for it."""
+        from cronless_dagster.telemetry import serving, tracing
+
+        serving.start(self.settings(), service, engine, worker)
+        click.get_current_context().call_on_close(tracing.shut_down)
+
+    def checks(self) -> Checks:
+        """Return the built-in checks and those of CRONLESS_CHECKS' modules, found as those of job types are.
+
+        Raises:
+            CheckError: A module can't be imported or registers no checks, or two have one name.
+        """
+        from cronless_dagster.checks.built_in import built_in
+        from cronless_dagster.checks.loading import load_checks
+
+        _look_here()
+        found = built_in()
+        for name in self.settings().checks:
+            for check in load_checks(name).values():
+                found.add(check)
+        return found
+
+    def queue(self, connection_name: str, types: JobTypes) -> Queue | None:
+        """Return what connects to the broker, where one is named and a job type takes its route."""
+        broker = self.broker(connection_name) if any(one.route == "queue" for one in types) else None
+        if broker is None:
+            return None
+        from functools import partial
+
+        from cronless_dagster.rabbitmq.publisher import Publisher
+
+        return partial(Publisher, broker)
+
     def job_types(self, modules: str | None = None, *, option: str = "--job-types") -> JobTypes:
         """Return the job types of the modules given, else of CRONLESS_JOB_TYPES, else of the demo.
 
@@ -134,15 +171,20 @@ class Invocation:
         return merged
 
 
-def _load(module: str) -> JobTypes:
+def _look_here() -> None:
+    """Let modules in the current directory be found, as Dagster finds them."""
     import sys
 
+    if (here := os.getcwd()) not in sys.path:  # noqa: PTH109 - an entry of sys.path is a text
+        sys.path.insert(0, here)
+
+
+def _load(module: str) -> JobTypes:
     from cronless_dagster.engine.errors import JobTypeError
     from cronless_dagster.engine.job_types import load_job_types
     from cronless_dagster.scheduling.errors import CronlessError
 
-    if (here := os.getcwd()) not in sys.path:  # noqa: PTH109 - an entry of sys.path is a text
-        sys.path.insert(0, here)
+    _look_here()
     try:
         return load_job_types(module)
     except CronlessError:

@@ -12,14 +12,12 @@ import click
 
 from cronless_dagster.cli.failures import FAILED, InputError, failure
 from cronless_dagster.cli.invocation import Invocation, database_options, pass_invocation
-from cronless_dagster.cli.output import iso, print_json, say, utc_text
+from cronless_dagster.cli.output import iso, plain, print_json, say, utc_text
 from cronless_dagster.cli.parameters import PREFIX, TEXT, read_now
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from cronless_dagster.engine.job_types import JobTypes
-    from cronless_dagster.engine.queueing import Queue
     from cronless_dagster.engine.report import TickReport
     from cronless_dagster.engine.running import ClaimReport
     from cronless_dagster.scheduling.shards import IdRange
@@ -60,7 +58,7 @@ def tick(
     types = invocation.job_types(job_types)
     engine = invocation.engine()
     history_days = invocation.settings().history_days
-    queue = _queue(invocation, types)
+    queue = invocation.queue("cronless-tick", types)
     _log_as_lines()
 
     def once() -> int:
@@ -75,22 +73,10 @@ def tick(
 
     if not loop:
         return once()
+    invocation.telemetry("cronless-tick", engine)
     with _terminated_as_interrupt():
         _repeat(once, every or 60, as_json=as_json)
     return 0
-
-
-def _queue(invocation: Invocation, types: JobTypes) -> Queue | None:
-    if not any(one.route == "queue" for one in types):
-        return None
-    broker = invocation.broker("cronless-tick")
-    if broker is None:
-        return None
-    from functools import partial
-
-    from cronless_dagster.rabbitmq.publisher import Publisher
-
-    return partial(Publisher, broker)
 
 
 def _repeat(once: Callable[[], int], every: int, *, as_json: bool) -> None:
@@ -127,12 +113,22 @@ def _terminated_as_interrupt() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
+class _Lines(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        click.echo(plain(self.format(record)), err=True)
+
+
+_LINES = _Lines()
+
+
 def _log_as_lines() -> None:
     """Let handlers log to stderr; what the tick itself logs is in its report, and would only be said twice."""
     logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
     ours = logging.getLogger("cronless_dagster")
     ours.addHandler(logging.NullHandler())
     ours.propagate = False
+    # But nothing else tells where the loop shows its metrics, or why nowhere.
+    logging.getLogger("cronless_dagster.telemetry").addHandler(_LINES)
 
 
 def _json(ran: ClaimReport) -> dict[str, Any]:

@@ -76,10 +76,10 @@ def worker(
             states.append(state)
 
     consumer = Consumer(broker, names, prefetch=concurrency, on_state=tell)
-    served = Worker(
-        invocation.engine(), declared, names, consumer, concurrency=concurrency, drain_seconds=drain
-    )
-    _log_as_lines()
+    engine = invocation.engine()
+    served = Worker(engine, declared, names, consumer, concurrency=concurrency, drain_seconds=drain)
+    _log_as_lines(as_json=as_json)
+    invocation.telemetry("cronless-worker", engine, served)
     with _ended_by_signals(stopping), progress(served, states, stopping, as_json=as_json):
         served.run(stopping)
     return 0
@@ -133,10 +133,13 @@ class _Lines(logging.Handler):
         click.echo(words if record.exc_info else plain(words), err=True)
 
 
-def _log_as_lines() -> None:
+def _log_as_lines(*, as_json: bool) -> None:
     """Let handlers and the worker log to stderr; what is said about the connection is shown as its state."""
+    from cronless_dagster.telemetry.events import JsonLines
+
     lines = _Lines()
-    lines.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s", "%H:%M:%S"))
+    words = logging.Formatter("%(asctime)s %(name)s: %(message)s", "%H:%M:%S")
+    lines.setFormatter(JsonLines() if as_json else words)
     logging.basicConfig(level=logging.INFO, handlers=[lines])
     for name in ("pika", "cronless_dagster.rabbitmq"):
         logging.getLogger(name).setLevel(logging.CRITICAL)

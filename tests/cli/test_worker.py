@@ -106,7 +106,7 @@ def test_beyond_its_limit_it_goes_and_says_what_still_ran(site: Site, spawn: Spa
     until(begun.exists, "running")
     process.terminate()
     assert process.wait(timeout=60) == 0
-    assert f"work {messages[0].job_id}" in out.read_text()
+    assert f"job.given_back job={messages[0].job_id}" in out.read_text()
     assert site.statuses() == {"PENDING": 1}
 
 

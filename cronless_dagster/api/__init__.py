@@ -1,0 +1,1 @@
+"""The check API: the tick and its fellows, called from outside."""
