@@ -27,8 +27,8 @@ logger = logging.getLogger(__name__)
 # Connections beyond these are answered by 503; idle ones of a load balancer count too.
 _CONNECTIONS = 2_000
 _BACKLOG = 2_048
-# Longer than load balancers keep idle connections, mostly 60 s: one that reuses what is being closed here answers 502.
-_IDLE_SECONDS = 75
+IDLE_SECONDS = 75
+"""Longer than load balancers keep idle connections, mostly 60 s: one that reuses what is being closed answers 502."""
 # uvicorn's own patience, behind ours.
 _AFTER_CUT_OFF_SECONDS = 5
 
@@ -148,6 +148,6 @@ def config_of(
         proxy_headers=bool(proxies),
         forwarded_allow_ips=list(proxies),
         limit_concurrency=_CONNECTIONS,
-        timeout_keep_alive=_IDLE_SECONDS,
+        timeout_keep_alive=IDLE_SECONDS,
         timeout_graceful_shutdown=patience,
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import signal
-import socket
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,8 @@ from cronless_dagster.cli.output import plain, print_json
 from cronless_dagster.cli.parameters import TEXT
 
 if TYPE_CHECKING:
+    import socket
+
     from sqlalchemy import Engine
     from starlette.applications import Starlette
 
@@ -48,8 +49,9 @@ def callbacks(invocation: Invocation, host: str, port: int, drain: int, as_json:
     """
     engine = invocation.engine()
     app = _app(engine, invocation.settings().fetch_bytes)
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.create_server((host, port), family=family, backlog=2_048) as listening:
+    from cronless_dagster.api.serving import listen
+
+    with listen(host, port) as listening:
         _log_as_lines(as_json=as_json)
         logger.info("serving at %s", _address(listening))
         _serve(app, listening, drain)
@@ -76,12 +78,15 @@ def _app(engine: Engine, most_bytes: int) -> Starlette:
 def _serve(app: Starlette, listening: socket.socket, drain: int) -> None:
     import uvicorn
 
+    from cronless_dagster.api.serving import IDLE_SECONDS
+
     config = uvicorn.Config(
         app,
         access_log=False,
         log_config=None,
         server_header=False,
         limit_concurrency=_AT_ONCE,
+        timeout_keep_alive=IDLE_SECONDS,
         timeout_graceful_shutdown=drain,
     )
     # Once it has drained, uvicorn raises the signal again; to end as told is no failure.
