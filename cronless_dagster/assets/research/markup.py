@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from html import unescape
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -46,6 +48,14 @@ _INLINE |= {
     "var",
     "wbr",
 }
+# What most feeds are made of needs no tree, and takes a tenth of the time without one. Each piece is told by its first
+# character and never taken apart again, so that no text makes it slow.
+_PLAIN = re.compile(
+    r"(?:[^<&]++|&(?:amp|lt|gt|quot|nbsp|#39);"
+    r"|</?(?:a|b|blockquote|br|code|div|em|h[1-6]|i|img|li|ol|p|span|strong|u|ul)"
+    r"(?:\s++[a-zA-Z-]++=\"[^\"<>&]*+\")*+\s*+/?>)*+"
+)
+_TAG = re.compile(r"</?([a-z0-9]+)[^>]*>")
 # Of a fragment only the beginning is kept, so only the beginning is parsed.
 MAX_FRAGMENT = 20_000
 
@@ -54,9 +64,16 @@ def text_of(fragment: str) -> str:
     """Return the text of a piece of HTML, such as a feed's summary."""
     if "<" not in fragment and "&" not in fragment:
         return fragment
+    fragment = fragment[:MAX_FRAGMENT]
+    if _PLAIN.fullmatch(fragment):
+        return " ".join(unescape(_TAG.sub(_gap, fragment)).split())
     from bs4 import BeautifulSoup
 
-    return visible_text(BeautifulSoup(fragment[:MAX_FRAGMENT], "html.parser"))
+    return visible_text(BeautifulSoup(fragment, "html.parser"))
+
+
+def _gap(tag: re.Match[str]) -> str:
+    return "" if tag[1] in _INLINE else " "
 
 
 def visible_text(root: BeautifulSoup | Tag) -> str:

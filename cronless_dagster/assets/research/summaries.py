@@ -23,7 +23,7 @@ def by_week(instants: Sequence[datetime]) -> dict[str, int]:
         return {}
     import pandas as pd
 
-    days = pd.Series(pd.to_datetime(list(instants), utc=True)).dt.normalize()
-    mondays = days - pd.to_timedelta(days.dt.day_of_week, unit="D")
+    days = pd.DatetimeIndex(pd.to_datetime(list(instants), utc=True)).normalize()
+    mondays = days - pd.to_timedelta(days.day_of_week, unit="D")
     counts = mondays.value_counts().sort_index()
     return {f"{monday:%Y-%m-%d}": int(count) for monday, count in counts.items()}
