@@ -49,11 +49,11 @@ def callbacks(invocation: Invocation, host: str, port: int, drain: int, as_json:
     """
     engine = invocation.engine()
     app = _app(engine, invocation.settings().fetch_bytes)
-    from cronless_dagster.api.serving import listen
+    from cronless_dagster.api.serving import address_of, listen
 
     with listen(host, port) as listening:
         _log_as_lines(as_json=as_json)
-        logger.info("serving at %s", _address(listening))
+        logger.info("serving at %s", address_of(listening))
         _serve(app, listening, drain)
     return 0
 
@@ -93,11 +93,6 @@ def _serve(app: Starlette, listening: socket.socket, drain: int) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda _, __: None)
     uvicorn.Server(config).run(sockets=[listening])
-
-
-def _address(listening: socket.socket) -> str:
-    host, port = listening.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 class _Lines(logging.Handler):

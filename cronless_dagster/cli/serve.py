@@ -12,7 +12,7 @@ import click
 from cronless_dagster.cli.api import read_access
 from cronless_dagster.cli.failures import FAILED, InputError
 from cronless_dagster.cli.invocation import Invocation, database_options, pass_invocation
-from cronless_dagster.cli.output import plain
+from cronless_dagster.cli.log_lines import log_as_lines
 from cronless_dagster.cli.parameters import TEXT
 from cronless_dagster.scheduling.errors import CronlessError
 
@@ -94,7 +94,7 @@ def serve(
     _require_libraries()
     from cronless_dagster.api.app import CheckApi
     from cronless_dagster.api.private import Readiness, private_app
-    from cronless_dagster.api.serving import Ending, serve_both
+    from cronless_dagster.api.serving import Ending, address_of, serve_both
     from cronless_dagster.store.database import engine_for_threads
     from cronless_dagster.telemetry import metrics, tracing
     from cronless_dagster.telemetry.events import event
@@ -119,8 +119,8 @@ def serve(
         event(
             logger,
             "serve.started",
-            public=_address(public),
-            private=_address(private),
+            public=address_of(public),
+            private=address_of(private),
             checks=",".join(checks),
         )
         serve_both(
@@ -221,29 +221,12 @@ def _listening(option: str, bind: str) -> socket.socket:
         ) from error
 
 
-def _address(listening: socket.socket) -> str:
-    host, port = listening.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
 class ListenError(CronlessError):
     """An address can't be listened at."""
 
 
-class _Lines(logging.Handler):
-    def emit(self, record: logging.LogRecord) -> None:
-        words = self.format(record)
-        click.echo(words if record.exc_info else plain(words), err=True)
-
-
 def _log_as_lines(*, as_json: bool) -> None:
-    from cronless_dagster.telemetry.events import JsonLines
-
-    lines = _Lines()
-    lines.setFormatter(
-        JsonLines() if as_json else logging.Formatter("%(asctime)s %(name)s: %(message)s", "%H:%M:%S")
-    )
-    logging.basicConfig(level=logging.INFO, handlers=[lines], force=True)
+    log_as_lines(as_json=as_json, force=True)
     # Whoever sends what is no HTTP shall not fill the log; and httpx tells of each question.
     logging.getLogger("uvicorn").setLevel(logging.ERROR)
     logging.getLogger("httpx").setLevel(logging.WARNING)

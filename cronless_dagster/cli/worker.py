@@ -15,7 +15,7 @@ import click
 
 from cronless_dagster.cli.failures import InputError
 from cronless_dagster.cli.invocation import Invocation, database_options, pass_invocation
-from cronless_dagster.cli.output import plain
+from cronless_dagster.cli.log_lines import log_as_lines
 from cronless_dagster.cli.parameters import TEXT
 
 if TYPE_CHECKING:
@@ -125,21 +125,8 @@ def _ended_by_signals(stopping: Event) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-class _Lines(logging.Handler):
-    """Writes to what stderr is at that moment: a table that is being shown moves out of its way."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        words = self.format(record)
-        click.echo(words if record.exc_info else plain(words), err=True)
-
-
 def _log_as_lines(*, as_json: bool) -> None:
     """Let handlers and the worker log to stderr; what is said about the connection is shown as its state."""
-    from cronless_dagster.telemetry.events import JsonLines
-
-    lines = _Lines()
-    words = logging.Formatter("%(asctime)s %(name)s: %(message)s", "%H:%M:%S")
-    lines.setFormatter(JsonLines() if as_json else words)
-    logging.basicConfig(level=logging.INFO, handlers=[lines])
+    log_as_lines(as_json=as_json)
     for name in ("pika", "cronless_dagster.rabbitmq"):
         logging.getLogger(name).setLevel(logging.CRITICAL)

@@ -54,20 +54,21 @@ class Window:
 
 def minutes_since_1970(instant: datetime) -> int:
     """Return how many full minutes have passed since 1970 in UTC. Raises ClientError for one without an offset."""
-    if instant.tzinfo is None:
-        raise ClientError(
-            f"the instant {instant.isoformat()} has no offset: write it in UTC, such as {_EXAMPLE}"
-        )
+    _require_offset(instant)
     return int((instant - _EPOCH).total_seconds() // 60)
 
 
 def minute_of(instant: datetime) -> datetime:
     """Return the beginning of the minute of an instant, in UTC. Raises ClientError for one without an offset."""
+    _require_offset(instant)
+    return instant.astimezone(UTC).replace(second=0, microsecond=0)
+
+
+def _require_offset(instant: datetime) -> None:
     if instant.tzinfo is None:
         raise ClientError(
             f"the instant {instant.isoformat()} has no offset: write it in UTC, such as {_EXAMPLE}"
         )
-    return instant.astimezone(UTC).replace(second=0, microsecond=0)
 
 
 def read_minute(text: str) -> datetime:
